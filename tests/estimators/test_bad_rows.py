@@ -75,11 +75,7 @@ def test_constant_targets_and_constant_inputs_give_the_mean() -> None:
 
 
 X, Y = smooth()
-GAP, INFINITE = (np.where(np.arange(300).reshape(150, 2) == 3, bad, X) for bad in (np.nan, -np.inf))
-
-
-def test_a_missing_input_is_no_error() -> None:
-    assert np.isfinite(quick().fit(GAP, Y).predict(GAP)).all()
+INFINITE = np.where(np.arange(300).reshape(150, 2) == 3, -np.inf, X)
 
 
 DATES = np.arange(150).astype("datetime64[D]")
@@ -176,8 +172,6 @@ def test_masked_values_are_refused() -> None:
     hidden = np.ma.masked_array(x, mask=x > 0.9)
     with pytest.raises(GatelabError, match=f"X has {hidden.mask.sum()} masked values of 300"):
         quick().fit(hidden, y)
-    with pytest.raises(GatelabError, match="y has 150 masked values of 150"):
-        quick().fit(x, np.ma.masked_all_like(y))
     model = quick().fit(np.ma.masked_array(x), y)
     with pytest.raises(GatelabError, match="X has"):
         model.predict(hidden)

@@ -40,12 +40,6 @@ def test_it_descends_and_returns_the_best_network_seen(wave: Problem, solver: So
     assert fit.steps <= steps
 
 
-def test_lbfgs_only_falls_and_reaches_a_minimum(wave: Problem) -> None:
-    fit = lbfgs("glu", wave, 4)
-    assert fit.status is Status.CONVERGED
-    assert all(b < a for a, b in zip(fit.history, fit.history[1:], strict=False))
-
-
 def test_lbfgs_has_its_line_search(wave: Problem) -> None:
     """One call for 40 iterations is the same path as 40 calls for one."""
     x, y = tensors(wave)
@@ -61,6 +55,9 @@ def test_lbfgs_has_its_line_search(wave: Problem) -> None:
 
     whole.step(closure)  # pyright: ignore[reportArgumentType]
     assert lbfgs("glu", wave, 4, steps=40).history[-1] == pytest.approx(rmse(net, wave), rel=1e-9)
+    fit = lbfgs("glu", wave, 4)
+    assert fit.status is Status.CONVERGED
+    assert all(b < a for a, b in zip(fit.history, fit.history[1:], strict=False))
 
 
 @both
@@ -106,8 +103,6 @@ def test_a_first_loss_that_is_not_finite_is_an_error(wave: Problem, solver: Solv
 
 @both
 def test_bad_options_say_the_way_out(wave: Problem, solver: Solver) -> None:
-    with pytest.raises(GatelabError, match="steps is 0"):
-        solver("glu", wave, 4, steps=0)
     with pytest.raises(GatelabError, match="initializes itself"):
         solver(TwoLayers, wave, 4, init="normal")
     with pytest.raises(GatelabError, match="lr is -1"):

@@ -81,22 +81,9 @@ def test_best_of_seeds_is_kept():
     assert best.seed == int(np.argmin(alone))
 
 
-def test_errors_name_the_way_out():
-    with pytest.raises(gl.GatelabError, match="'newton'"):
-        gl.fit("glu", "x2", 3, solver="newtn")
-    with pytest.raises(gl.GatelabError, match="1 or more"):
-        gl.fit("glu", "x2", 0)
-    with pytest.raises(gl.GatelabError, match="seeds"):
-        gl.fit("glu", "x2", 3, seeds=0)
-
-
-@pytest.mark.parametrize("width", [np.int8(100), np.uint8(200), np.int16(100)])
-@pytest.mark.parametrize("name", ["knots", "varpro", "adam"])
-def test_small_integers_of_numpy_do_not_overflow(name, width):
-    target, more = gl.problem("sin4x", n=1100), {"starts": 1, "rounds": 0} if name == "varpro" else {}
-    f = gl.fit("glu", target, width, solver=name, steps=1, **more)
-    assert type(f.width) is int
-    assert f.parameters == 5 * int(width) + 1 == sum(p.numel() for p in f.network.parameters())
+def test_small_integers_of_numpy_do_not_overflow():
+    f = gl.fit("glu", gl.problem("sin4x", n=1100), np.int8(100), steps=1)
+    assert type(f.width) is int and f.parameters == 501
     assert gl.unit("glu").parameter_count(np.int8(100), np.int8(100), np.int8(2)) == 20_402
     assert gl.construct("gqu", "sin4x", np.int8(100)).network.width == 100
 
@@ -170,10 +157,8 @@ def test_advice_names_overfitting():
     wide, narrow = (gl.fit("mlp", rows, n, starts=1, rounds=0) for n in (18, 1))
     times = wide.test_rmse / wide.train_rmse
     assert times > 3 > narrow.test_rmse / narrow.train_rmse
-    assert wide.advice.startswith(f"overfitted: the test error is {times:.2g} times the training error")
-    assert wide.as_row()["advice"] == wide.advice
-    assert "overfitted: the test error is" in wide._repr_html_()
-    assert narrow.advice == narrow.status.advice
+    assert wide.advice.startswith("overfitted") and wide.as_row()["advice"] == wide.advice
+    assert "overfitted" in wide._repr_html_() and narrow.advice == narrow.status.advice
     assert gl.fit("glu", gl.problem("x**2", n=50), 3).advice == Status.FLOOR.advice, "at the rounding nothing is said"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from benchmarks import gpu
@@ -22,23 +21,3 @@ def test_the_whole_in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert values["cuda_rmse"] == pytest.approx(values["cpu_rmse"], rel=1e-3)
     assert values["share_in_blocks"] > 0 and values["tflops"] > 0
     assert [len(values[kind]) for kind in ("regressor", "classifier")] == [2, 2]
-
-
-def test_a_part_that_fails_leaves_the_others(tmp_path: Path) -> None:
-    record = gpu.Recording(tmp_path / "record.json", 1e9, {})
-
-    def fail() -> dict[str, Any]:
-        raise RuntimeError("no such kernel")
-
-    record.part("first", lambda: {"first": 1})
-    record.part("second", fail)
-    record.part("third", lambda: {"third": 3})
-    record.seconds = -1.0
-    record.part("late", lambda: {"late": 4})
-    values = json.loads((tmp_path / "record.json").read_text())
-    assert values == {
-        "first": 1,
-        "failed": {"second": "RuntimeError: no such kernel"},
-        "third": 3,
-        "not_begun": ["late"],
-    }

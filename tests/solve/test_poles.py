@@ -125,12 +125,6 @@ def test_noise_is_averaged_over_all_rows() -> None:
     assert np.sqrt(np.mean(error**2)) < 0.02  # 0.1 sqrt(13 / 2000) = 0.008
 
 
-def test_twenty_rows() -> None:
-    x = np.linspace(0, 2, 20)
-    problem = gl.Problem.from_arrays(x, np.sin(x), name="few")
-    assert gl.fit("silu", problem, 3, solver="poles").train_rmse < 1e-4
-
-
 def test_a_start_is_never_lost() -> None:
     smaller = gl.fit("silu", "paper-1d", 5, solver="poles")
     larger = gl.fit("silu", "paper-1d", 6, solver="poles", start=smaller)
@@ -163,22 +157,10 @@ def test_rows_at_the_same_places_are_fitted() -> None:
     assert gl.fit("swiglu", problem, 2).train_rmse < 0.012
 
 
-def test_a_constant_is_refused_with_a_message() -> None:
-    with pytest.raises(GatelabError, match="constant"):
-        gl.fit("swiglu", gl.Problem.from_arrays(CURVE, 0 * CURVE, name="constant"), 2)
-
-
 def test_neurons_that_cancel_are_reported() -> None:
     """exp needs neurons of large weights; the error is that of the rounding of their sum."""
     fitted = gl.fit("swiglu", "exp(x)", 9)
     assert fitted.status == "floor" and fitted.test_rmse < 1e-12 and "cancel" in fitted.advice
-
-
-@pytest.mark.parametrize("unit", ["swiglu", "gelu"])
-def test_scaling_has_errors_that_never_rise(unit: str) -> None:
-    points = gl.scaling(unit, gl.problem("paper-1d", n=2000), range(1, 6), jobs=1).points
-    errors = [p.train_rmse for p in points]
-    assert errors == sorted(errors, reverse=True) and not any(p.breaks for p in points)
 
 
 def test_other_gates_are_refused() -> None:

@@ -7,7 +7,7 @@ from own_module import TwoLayers
 
 import gatelab as gl
 from gatelab.solve import SOLVERS
-from gatelab.solve.solvers.varpro import growing_steps, varpro_many
+from gatelab.solve.solvers.varpro import growing_steps
 
 LINE = gl.problem("paper-1d", n=500)
 PLANE = gl.problem("sin(4*x)*sin(4*y)", n=300)
@@ -25,21 +25,9 @@ def test_no_solver_takes_more_steps_than_it_was_given(solver: str, steps: int) -
         assert more.train_rmse < fit.train_rmse
 
 
-@pytest.mark.parametrize(("unit", "width"), [("mlp", 1), ("glu", 8), ("gqu", 9), ("relu2", 13), ("mlp", 60)])
-@pytest.mark.parametrize("steps", [1, 5, 50])
-def test_networks_of_every_size_keep_to_their_steps(unit: str, width: int, steps: int) -> None:
-    assert gl.fit(unit, LINE, width, steps=steps).steps <= steps
-    if width < 60:
-        (solution,) = varpro_many(unit, PLANE.train.x, PLANE.train.y, [(width, 0)], starts=1, rounds=2, steps=steps)
-        assert solution.steps <= steps
-        assert solution.network.width == width  # pyright: ignore[reportAttributeAccessIssue]
-
-
 def test_a_class_of_ones_own_keeps_to_its_steps() -> None:
-    fits = [gl.fit(TwoLayers, PLANE, 3, starts=2, steps=n) for n in (1, 6, 30)]
-    assert [f.steps for f in fits][:2] == [1, 6]
-    assert fits[2].steps <= 30
-    assert fits[0].train_rmse > fits[1].train_rmse > fits[2].train_rmse
+    few, more = (gl.fit(TwoLayers, PLANE, 3, starts=2, steps=n) for n in (1, 6))
+    assert (few.steps, more.steps) == (1, 6) and few.train_rmse > more.train_rmse
 
 
 @pytest.mark.parametrize("unit", ["glu", *(pytest.param(u, marks=pytest.mark.slow) for u in ("mlp", "swiglu"))])

@@ -14,8 +14,8 @@ from gatelab.feedforward import unit
 from gatelab.solve import fit, fit_many
 from gatelab.solve.features import linear_parameters
 from gatelab.solve.fits import predict, rmse
-from gatelab.solve.solvers.varpro import parts, varpro_many
 from gatelab.solve.solvers.varpro import solve as solve_varpro
+from gatelab.solve.solvers.varpro import varpro_many
 
 QUICK = {"starts": 1, "rounds": 1, "steps": 10}
 
@@ -178,18 +178,3 @@ def test_errors_say_what_was_given(options: dict, says: str, surface: Problem) -
     for weights in (np.ones(3), -np.ones(surface.train.n), np.zeros(surface.train.n), "many"):
         with pytest.raises(GatelabError, match="weights"):
             varpro_many("glu", surface.train.x, surface.train.y, [(2, 0)], weights=weights)  # pyright: ignore
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_parts_hold_every_member_once(threads: int) -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        widths = [8, 1, 64, 64, 3, 30, 8, 8]
-        found = parts(widths, 10_000, torch.device("cpu"))
-        assert sorted(i for part in found for i in part) == list(range(len(widths)))
-        assert all(widths[i] == widths[part[0]] for part in found for i in part)
-        assert [len(p) for p in parts([4] * 6, 2**30 // 8, torch.device("cpu"))] == [2, 2, 2] if threads == 1 else True
-        assert len(parts(widths, 10_000, torch.device("cuda"))) == 1
-    finally:
-        torch.set_num_threads(before)

@@ -32,13 +32,6 @@ def test_marchenko_pastur_moments(gamma):
     assert [moment(k) for k in (1, 2, 3)] == pytest.approx([1, 1 + gamma, 1 + 3 * gamma + gamma**2], rel=1e-6)
 
 
-def test_spike_is_continuous_at_the_transition():
-    for gamma in (0.3, 4.0):
-        critical = gamma + math.sqrt(gamma)
-        assert spiked_edge(critical * (1 + 1e-9), gamma) == pytest.approx(mp_edges(gamma)[1], rel=1e-6)
-        assert spiked_edge(2 * critical, gamma) > mp_edges(gamma)[1]
-
-
 def test_the_papers_own_numbers():
     """n, d, m = 400, 100, 1000, divided by m."""
     top, bottom = paper_extremes(0, 400, 100, 1000)

@@ -1,9 +1,8 @@
 """The classifier's search: networks and trees by their log loss on held-out rows, which also ends the training.
 
 The cheapest candidates come first: the linear part alone, one width with every ridge, other widths and units with the
-best ridge, and finally inputs scaled by the sensitivity of the best network to each, so that the ridge penalizes
-irrelevant inputs more. On few rows a validation loss cannot exclude a kind of candidate, so that the best of each kind
-is averaged, which also limits overconfidence.
+best ridge, and inputs scaled by the sensitivity of the best network to each. On few rows a validation loss cannot
+exclude a kind of candidate, so that the best of each kind is averaged.
 """
 
 from __future__ import annotations
@@ -226,10 +225,7 @@ class ClassSearch(Search):
         )
 
     def relevances(self, candidate: Candidate) -> Tensor:
-        """Factors of the inputs for each fold (folds, d + 1), by the sensitivity of its network's logits to each input.
-
-        Folds without a network have the mean of the others.
-        """
+        """Factors of the inputs (folds, d + 1) by the sensitivity of each fold's network, or the mean of the others."""
         assert candidate.unit is not None
         theta = torch.stack([network.theta for network, _ in candidate.members]).to(self.device)
         model = Likelihood.plainly(
@@ -292,10 +288,7 @@ class ClassSearch(Search):
         return [(ClassNetwork(unit, candidate.width, t), None) for t in theta]
 
     def chosen(self, most: int) -> list[Candidate]:
-        """The candidates to average: on few rows the best of each kind, otherwise those that lower the mean's loss.
-
-        In the second case there are at most `most` candidates of networks, and any number of candidates of trees.
-        """
+        """The candidates to average: on few rows the best of each kind, else at most `most` networks that help."""
         if len(self.rows) <= _MANY_ROWS:
             return best_of_kinds(self.tried)
         y, weight = self.truth(self.used)
@@ -318,10 +311,7 @@ class ClassSearch(Search):
     def committee(
         self, units: Sequence[Unit], width: int | None, ridge: float | None, members: int
     ) -> tuple[Committee, float, Candidate]:
-        """The mean of the best candidates, its temperature, and the best candidate.
-
-        If there are too few rows to hold some out, it is one network of all rows.
-        """
+        """The mean of the best candidates, its temperature, and the best one."""
         if self.folds < 2:
             candidate = Candidate(units[0], width or 0, _DEFAULT_RIDGE if ridge is None else ridge)
             return Committee.of([self.whole(candidate, 1)], [1.0]), 1.0, candidate
@@ -355,10 +345,7 @@ def start(model: Likelihood, linear: Tensor, seed: int) -> Tensor:
 
 
 def best_of_kinds(tried: Sequence[Candidate]) -> list[Candidate]:
-    """The best candidate of each kind, the best of all first; those with infinite losses only if all are.
-
-    Networks with neurons and the linear part alone are two kinds.
-    """
+    """The best candidate of each kind, the best of all first; those with infinite losses only if all are."""
     best: dict[tuple[str, bool], Candidate] = {}
     for candidate in sorted(tried, key=lambda c: c.error):
         if not best or np.isfinite(candidate.error):
@@ -367,11 +354,7 @@ def best_of_kinds(tried: Sequence[Candidate]) -> list[Candidate]:
 
 
 def folds_for(members: int, rows: int) -> int:
-    """The number of folds: that of networks, unless these are few or rows are many.
-
-    >>> folds_for(8, 200), folds_for(8, 20_000), folds_for(1, 200), folds_for(6, 200)
-    (8, 4, 5, 6)
-    """
+    """The number of folds: that of networks, unless these are few or rows are many."""
     if members < 3:
         return _CHOICE_FOLDS
     return min(members, _MANY_FOLDS if rows > _MANY_ROWS else _FOLDS)

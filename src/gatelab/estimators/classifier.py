@@ -16,7 +16,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
-from gatelab.arrays import Array, refuse_masked
+from gatelab.arrays import Array
 from gatelab.errors import GatelabError, real_number
 from gatelab.estimators.classes import STEPS, ClassNetwork, ClassSearch
 from gatelab.estimators.estimator import (
@@ -126,10 +126,8 @@ class GatedClassifier(ClassifierMixin, GatedEstimator):
         listed = units_of(self.unit)
         gated = [unit for unit in listed if not (isinstance(unit, str) and unit == STEPS)]
         steps = len(gated) < len(listed) and (not gated or self.width is None)
-        units = self._checked(gated or (listed and ["swiglu"]))
+        units = self._checked(gated or (listed and ["swiglu"]), X=X, y=y, sample_weight=sample_weight)
         end = monotonic() + (self.time_budget or math.inf)
-        for value, what in ((X, "X"), (y, "y"), (sample_weight, "sample_weight")):
-            refuse_masked(value, what)
         model = copy(self)
         table, y = model._validated(X, y)
         classes, index = np.unique(y, return_inverse=True)

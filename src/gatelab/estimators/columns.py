@@ -1,17 +1,10 @@
 """Encoding of the columns of a table as numbers: missing values are imputed, categories are one-hot or target-encoded.
 
-    number      the value, or the median if it is missing, and an indicator column of missing values
-    levels      one-hot, for at most `MOST_LEVELS` levels
-    means       for more levels: the mean target of each given the other columns; if the slopes of levels in a number
-                differ, also the line of each level at the row's number
-    names       integers that identify something, such as a person in a panel: a number, and means
-
-The first two are the encodings of scikit-learn's SimpleImputer and OneHotEncoder. Its TargetEncoder does not adjust for
-other columns (without that the RMSE on dietox is 1.46 times as large, by the record in results/tables), and has neither
-lines (1.19 times) nor names (1.8 % of the log loss on mroz).
-
-Means and slopes of training rows are computed without the row's own fold. Unknown levels are zeros in the one-hot
-encoding and the mean of all rows in the target encoding. If most values are unique, levels with one row are left out.
+More than `MOST_LEVELS` levels become the mean target of each given the other columns and, if the slopes of levels in a
+number differ, the line of each level. scikit-learn's TargetEncoder does not adjust for other columns (without that the
+RMSE on dietox is 1.46 times as large, by the record in results/tables), and has neither lines (1.19 times) nor integers
+that are names, such as of persons in a panel (1.8 % of the log loss on mroz). Means and slopes of training rows are
+computed without the row's own fold. If most values are unique, levels with one row are left out.
 """
 
 from __future__ import annotations
@@ -38,20 +31,15 @@ FEWEST_ROWS, MOST_ROWS = 2, 50
 
 @dataclass(frozen=True)
 class LevelSlopes:
-    """The slopes of levels in a number, a column of the table: each level adds slope (number - center).
+    """The slopes of levels in a number: each level adds slope (number - center), unknown ones zero.
 
-    The last center and slopes are zeros, for unknown levels; shrinkage equals `drawn` rows of slope zero. Saved files
-    have these names.
+    Shrinkage equals `drawn` rows of slope zero. Saved files have these names.
     """
 
     number: int
     centres: tuple[float, ...]
     slopes: tuple[tuple[float, ...], ...]
     drawn: float
-
-    def added(self, index: NDArray[np.intp], number: Array) -> Array:
-        """The added values for rows of these levels and numbers, (rows, outputs)."""
-        return np.asarray(self.slopes)[index] * (number - np.asarray(self.centres)[index])[:, None]
 
 
 @dataclass(frozen=True)
@@ -64,7 +52,7 @@ class TableColumn(Compact):
         median: for a number: the imputed value.
         marked: for a number: whether an indicator column marks missing values.
         levels: for a category, or for a number that is a name: the levels, as text.
-        means: for many levels: the mean targets of each level, one entry per output, and finally those of all rows.
+        means: for many levels: the mean targets of each level, and finally those of all rows.
         slopes: for many levels: the slopes in numbers where they differ.
         form: for a number: how values are read, one of `NUMBERS`, `DURATIONS` and formats of dates.
         single: for a category: the number of levels that are left out because they have one row each.
@@ -96,8 +84,11 @@ class TableColumn(Compact):
             index = self.positions(values)
             means = np.asarray(self.means)[index]
             parts.append(means)
+            for s in self.slopes:
+                away = numbers[s.number] - np.asarray(s.centres)[index]
+                means = means + np.asarray(s.slopes)[index] * away[:, None]
             if self.slopes:
-                parts.append(sum((s.added(index, numbers[s.number]) for s in self.slopes), means))
+                parts.append(means)
         return np.concatenate(parts, axis=1)
 
     def without_means(self, values: Any) -> Array:
@@ -168,10 +159,7 @@ class TableColumns(Compact):
         return encoded
 
     def averages(self, table: Any, y: Array, weight: Array, *, choose: bool) -> TableColumns:
-        """These columns with the means and slopes of levels on these rows.
-
-        With `choose`, the numbers in which levels have slopes are selected too.
-        """
+        """These columns with the means and slopes of levels on these rows; with `choose`, which numbers have slopes."""
         pairs = self.pairs(table)
         plain = [column.without_means(part) for column, part in pairs]
         indices = {i: column.positions(part) for i, (column, part) in enumerate(pairs) if column.averaged}
@@ -216,11 +204,7 @@ class TableColumns(Compact):
         return TableColumns(tuple(columns))
 
     def fold(self, table: Any, y: Array, weight: Array, folds: int, seed: int) -> NDArray[np.intp]:
-        """A fold for every row, for `training`, drawn by content: equal rows share a fold, in any order of the table.
-
-        If all rows of a level are equal, as in a table of one column, they are distributed over folds instead, since
-        the level would otherwise be unknown without its fold.
-        """
+        """A fold for every row, drawn by content: equal rows share one, unless all rows of a level are equal."""
         pairs = self.pairs(table)
         levels = {i: column.positions(part) for i, (column, part) in enumerate(pairs) if column.averaged}
         keys = []
@@ -255,9 +239,8 @@ def column_of(name: str, values: Any) -> TableColumn:
         return TableColumn(name, "number", float(np.median(number[~missing])), bool(missing.any()), form=form)
     levels, rows = np.unique(as_levels(values), return_counts=True)
     single = int(np.count_nonzero(rows == 1))
-    if len(levels) <= MOST_LEVELS or 2 * single <= len(values):
-        single = 0
-    else:
+    single *= len(levels) > MOST_LEVELS and 2 * single > len(values)
+    if single:
         levels = levels[rows > 1]
     kind = "means" if len(levels) > MOST_LEVELS else "levels"
     return TableColumn(name, kind, levels=tuple(levels.tolist()), single=single)

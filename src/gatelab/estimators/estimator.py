@@ -112,8 +112,8 @@ class GatedEstimator(BaseEstimator):
         tags.input_tags.allow_nan = True
         return tags
 
-    def _checked(self, unit: Any) -> list[Unit]:
-        """The units; raises an error if they or other parameters are invalid."""
+    def _checked(self, unit: Any, **given: Any) -> list[Unit]:
+        """The units; raises an error if they, other parameters, or what `fit` was given are invalid."""
         model: Any = self
         check_device(model.device)
         units = []
@@ -130,6 +130,8 @@ class GatedEstimator(BaseEstimator):
         if model.width is not None:
             check_width(model.width)
         whole_number("members", model.members, 1)
+        for what, values in given.items():
+            refuse_masked(values, what)
         return units
 
     def _rows(self, table: Any, y: Array, weight: Array, seed: int) -> TableRows:

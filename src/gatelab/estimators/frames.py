@@ -41,12 +41,7 @@ class TableRows:
 
 
 def distinct(x: Array, y: Array, weight: Array) -> TableRows:
-    """The distinct rows with positive weight, in lexicographic order.
-
-    >>> rows = distinct(np.array([[3.0], [1.0], [3.0]]), np.array([[4.0], [2.0], [4.0]]), np.ones(3))
-    >>> rows.x.tolist(), rows.weight.round(3).tolist()
-    ([[1.0], [3.0]], [0.667, 1.333])
-    """
+    """The distinct rows with positive weight, in lexicographic order."""
     if not weight.max(initial=0.0) > 0:
         raise GatelabError("every sample_weight is zero, so there is no row to fit; give some rows a positive weight")
     weighty = weight > 0

@@ -1,9 +1,8 @@
 """Effects of the levels of a column in addition to a linear map of the others: means and slopes with shrinkage.
 
-The shrinkage depends on the spread of levels relative to that of rows. Each level has a slope in a number, about the
-mean of the number in the level, if the slopes differ significantly by the F-test of a common slope. Integers are names
-if neighboring values differ significantly, and at least half as much as any two values: smooth effects, for example of
-an age or a size, do not satisfy this.
+Each level has a slope in a number if the slopes differ significantly by the F-test of a common slope. Integers are
+names if neighboring values differ significantly, and at least half as much as any two values: smooth effects, for
+example of an age, do not satisfy this.
 """
 
 from __future__ import annotations
@@ -24,10 +23,7 @@ _ROUNDS, _FEWEST_DRAWN, _MOST_DRAWN = 10, 0.1, 1e4
 
 
 def neighbor_similarity(numbers: Array, left: Array, weight: Array) -> float:
-    """The p-value of equal effects of neighboring numbers, by the F-test of pairs.
-
-    It is 1 if neighbors differ by less than half the difference of any two values.
-    """
+    """The p-value of equal effects of neighboring numbers, by the F-test of pairs; 1 if effects are smooth."""
     values, index = np.unique(numbers, return_inverse=True)
     term = LevelTerm(0, len(values), index, np.ones(len(index)))
     rows = term.sums(weight[:, None])
@@ -47,9 +43,9 @@ def neighbor_similarity(numbers: Array, left: Array, weight: Array) -> float:
 class LevelTerm:
     """An effect of levels: the coefficient of each level times a factor of the row, which is one for means.
 
-    The levels are those of a `column` of the table. `index` has the level of each row, one beyond the last if it is
-    unknown. The shrinkage equals `drawn` rows of value zero; 0 means that it is estimated. For slopes the factor is the
-    column `number` minus its mean in the level, one of `centers` (last zero), in units of its deviation, `unit`.
+    `index` has the level of each row, one beyond the last if it is unknown. The shrinkage equals `drawn` rows of value
+    zero; 0 means that it is estimated. For slopes the factor is the column `number` minus its mean in the level, one of
+    `centers` (last zero), in units of its deviation, `unit`.
     """
 
     column: int
@@ -116,11 +112,7 @@ class LevelSpread:
 def chosen_slopes(
     x: Array, means: Sequence[LevelTerm], y: Array, weight: Array, numbers: Mapping[int, Array]
 ) -> list[LevelTerm]:
-    """The slopes of levels that differ significantly, the most significant first, and the shrinkage of each.
-
-    The shrinkage holds for all folds: in one fold slopes may be equal by chance, and a column that hardly varies in
-    training would be far out of its range in prediction.
-    """
+    """The slopes of levels that differ significantly, the most significant first, with shrinkage for all folds."""
     slopes: list[LevelTerm] = []
     effects, left = level_effects(x, means, y, weight)
     while (term := steepest(left, means, slopes, numbers, weight)) is not None:

@@ -2,14 +2,10 @@
 
     logits(x) = A (x, 1) + D [ act(Gx + g) * (Ux + u) * ... ],        p(x) = softmax(logits)
 
-Two classes have one logit, that of the second relative to the first. The loss of a member of the batch is the weighted
-mean of -log p at the rows, whose weights sum to one, plus half the ridge times the sum of squares of all parameters but
-the constants of A. A strong ridge removes one neuron after the other, until logistic regression is left.
-
-`gauss_newton` is for small data: the Fisher information of a row's logits is diag(p) - p p^T, with the root
-diag(sqrt p) - p sqrt(p)^T, so that the Gauss-Newton matrix is the product of one tall matrix with its transpose. `adam`
-trains in single precision on minibatches, for data whose tall matrices would be too large. Each member keeps the
-parameters with the best loss on its `held_out` rows, and ends when that loss has not improved for some time.
+Two classes have one logit, that of the second relative to the first. The loss of a member is the weighted mean of
+-log p, plus half the ridge times the sum of squares of all parameters but the constants of A. `gauss_newton` is for
+small data, `adam` trains in single precision on minibatches. Each member keeps the parameters with the best loss on its
+`held_out` rows, and ends when that loss has not improved for some time.
 """
 
 from __future__ import annotations
@@ -39,17 +35,10 @@ _TALL_BYTES = 2**27
 
 @dataclass(frozen=True, eq=False)
 class Likelihood:
-    """A batch of networks of one unit and width on the same rows.
+    """A batch of networks of one unit and width on the same rows x (N, d + 1), the last column ones.
 
-    Attributes:
-        unit: the unit.
-        width: neurons, zero or more.
-        x: the inputs (N, d + 1), the last column ones.
-        target: zeros and a one for the class of each row (N, classes).
-        weight: weights of the rows for each member (B, N), zero for held-out rows; each sums to one.
-        ridge: the ridge of each member (B,).
-        relevance: factors of the inputs for each member (B, d + 1), the last factor one: the ridge then penalizes
-            inputs of low relevance more.
+    `target` is one-hot (N, classes); `weight` (B, N) sums to one for each member, zero for held-out rows; `ridge` is
+    (B,). `relevance` (B, d + 1) has factors of the inputs: the ridge penalizes inputs of low relevance more.
     """
 
     unit: Unit
@@ -194,11 +183,7 @@ def neurons(unit: Unit, z: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
 
 
 def log_softmax(logits: Tensor) -> Tensor:
-    """log p (..., classes) of c logits; a single logit is that of the second class relative to the first.
-
-    >>> log_softmax(torch.zeros(1)).exp()
-    tensor([0.5000, 0.5000])
-    """
+    """log p (..., classes) of c logits; a single logit is that of the second class relative to the first."""
     if logits.shape[-1] == 1:
         return torch.cat([-torch.nn.functional.softplus(logits), -torch.nn.functional.softplus(-logits)], -1)
     return logits.log_softmax(-1)
@@ -214,10 +199,7 @@ def fisher_root(p: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class LikelihoodFit:
-    """The best parameters (B, p) of each member by its score: the mean of -log p on held-out rows, or the loss.
-
-    `training` (B,) is the mean of -log p on the training rows at these parameters.
-    """
+    """The best parameters (B, p) of each member by its score, and the mean of -log p on its training rows (B,)."""
 
     theta: Tensor
     score: Tensor

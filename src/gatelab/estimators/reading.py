@@ -192,13 +192,7 @@ def _level(value: Any) -> str:
 
 
 def positions(texts: NDArray[np.object_], levels: tuple[str, ...]) -> NDArray[np.intp]:
-    """The number of each value's level; one beyond the last if it is unknown.
-
-    Unknown texts are matched as they may be written in files: 2 as 2.0, True as TRUE or 1, missing values as NA.
-
-    >>> positions(np.array(["2.0", "b", "c", "TRUE"], dtype=object), ("2", " b", "True")).tolist()
-    [0, 1, 3, 2]
-    """
+    """The number of each value's level, also as files may write it; one beyond the last if it is unknown."""
     index = pd.Index(levels, dtype=object).get_indexer(pd.Index(texts, dtype=object))
     unknown = np.flatnonzero(index < 0)
     if len(unknown):

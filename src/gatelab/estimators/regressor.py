@@ -14,7 +14,7 @@ from sklearn.base import RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 
-from gatelab.arrays import Array, refuse_masked
+from gatelab.arrays import Array
 from gatelab.display import reporting
 from gatelab.errors import GatelabError, whole_number
 from gatelab.estimators.estimator import (
@@ -148,10 +148,8 @@ class GatedRegressor(RegressorMixin, GatedEstimator):
         whole_number("starts", self.starts, 1)
         whole_number("rounds", self.rounds, 0)
         check_steps(self.steps)
-        units = self._checked(given)
+        units = self._checked(given, X=X, y=y, sample_weight=sample_weight)
         end = monotonic() + (self.time_budget or math.inf)
-        for value, what in ((X, "X"), (y, "y"), (sample_weight, "sample_weight")):
-            refuse_masked(value, what)
         model = copy(self)
         table = read_table(model, X, reset=True)
         y = targets_of(y, table)

@@ -1,9 +1,6 @@
 """The search of both estimators: candidates of (unit, width, ridge) by a loss on held-out rows.
 
-The training of networks, the order of candidates and the choice of those to average are in `squares` for the regressor
-and in `classes` for the classifier. Rows with equal inputs are held out together.
-
-A **committee** has several networks with weights, whose mean is predicted. A regressor picks candidates one after the
+A `Committee` has several networks with weights, whose mean is predicted. A regressor picks candidates one after the
 other, with repetition, while that lowers the error of the mean: such coarse weights do not fit the noise of the
 held-out rows. A classifier predicts a mixture whose weights and temperature maximize the likelihood of held-out rows.
 """
@@ -132,12 +129,7 @@ class Search:
 def folds_of(
     rows: TableRows, folds: int, seed: int, *, most: int | None = None, classes: bool = False
 ) -> tuple[NDArray[np.intp], int]:
-    """The fold of each row, or -1 beyond the `most` rows, and the number of folds, stratified by classes if asked.
-
-    >>> x = np.repeat(np.arange(4.0), 2)[:, None]
-    >>> folds_of(TableRows(x, x, np.ones(8)), 2, 0)[0].tolist()
-    [0, 0, 0, 0, 1, 1, 1, 1]
-    """
+    """The fold of each row, or -1 beyond the `most` rows, and the number of folds, stratified by classes if asked."""
     generator = np.random.default_rng(seed)
     sample = np.arange(len(rows))
     if most is not None and len(rows) > most:
@@ -159,12 +151,9 @@ def folds_of(
 
 @dataclass(frozen=True, eq=False)
 class Committee(Compact):
-    """Networks, trees of step gates, and sums of one of each, whose weighted mean is predicted.
+    """Networks of the scaled inputs, trees of the raw inputs, and sums of both, whose weighted mean is predicted.
 
-    Attributes:
-        members: a network of the scaled inputs or None, and trees of the raw inputs or None.
-        candidate: the number of each member's candidate, (members,).
-        weight: the weights of the members, (members,), of sum one; members of a candidate share its weight.
+    Members have the numbers of their candidates, and share the weight of a candidate; the sum of all is one.
     """
 
     members: tuple[Member, ...]
@@ -200,13 +189,7 @@ def mean_and_spread(values: Array, share: Array) -> tuple[Array, Array]:
 
 
 def pick_counts(values: Array, y: Array, weight: Array, picks: int) -> NDArray[np.int64]:
-    """The number of picks of each candidate for which the mean of the picks has the smallest error.
-
-    >>> y = np.zeros((4, 1))
-    >>> values = np.stack([np.full((4, 1), v) for v in (1.0, -1.1, 5.0)])
-    >>> pick_counts(values, y, np.ones(4), 2).tolist()
-    [1, 1, 0]
-    """
+    """The number of picks of each candidate for which the mean of the picks has the smallest error."""
     count = np.zeros(len(values), dtype=np.int64)
     best, best_error = count.copy(), np.inf
     total = np.zeros_like(y)

@@ -1,13 +1,10 @@
 """The regressor's search: unit, width and ridge by the error on held-out rows, the cheapest first.
 
-Widths double. Each width is one batch of quick fits for every remaining ridge and every fold, whose rows have weight
-zero, until wider networks gain nothing or their trend does not lead below the smallest error. An error that stays above
-`PRECISE` indicates noise or steps: trees of step gates are then tried, alone and on top of the best trained networks.
-Below it, one network is optimized as far as possible.
-
-A network with random gates is a linear least-squares problem. Smooth gates that are nearly linear across the data span
-nearly all polynomials in few dimensions, and reproduce a smooth target to eight digits. Their columns are numerically
-dependent, so that singular values below 1e-15 are dropped.
+Each width is one batch of quick fits for every remaining ridge and every fold, whose rows have weight zero; widths
+double until wider networks gain nothing or their trend does not lead below the smallest error. An error that stays
+above `PRECISE` indicates noise or steps: trees of step gates are then tried. Below it, one network is optimized as far
+as possible, or has random gates: smooth gates that are nearly linear across the data span nearly all polynomials in few
+dimensions, and reproduce a smooth target to eight digits.
 """
 
 from __future__ import annotations
@@ -206,10 +203,7 @@ class SquaresSearch(Search):
         return Solution(network, Status.STALLED, ())
 
     def members(self, candidate: Candidate, chosen: Candidate, network: Network) -> list[Member]:
-        """The networks of a candidate's folds, and one that was trained further on all rows if there are few folds.
-
-        If the search used a subset of the rows, only the latter.
-        """
+        """The networks of a candidate's folds, and one trained further on all rows if folds are few."""
         if candidate.gates != "trained":
             return list(candidate.members)
         sampled = len(self.sample) < len(self.rows)
@@ -363,15 +357,7 @@ def fewer(rows: TableRows, seed: int) -> TableRows:
 
 
 def random_gates(unit: Unit, rows: TableRows, width: int, steepness: float, seed: int) -> Network:
-    """A network of random gates with slopes up to `steepness`, each centered at a row, with fitted linear parameters.
-
-    >>> from gatelab.feedforward import unit
-    >>> x = np.random.default_rng(0).uniform(-1, 1, (500, 2))
-    >>> y = np.sin(2 * x[:, :1] * x[:, 1:])
-    >>> net = random_gates(unit("geglu"), TableRows(x, y, np.ones(500)), 64, 2.0, seed=0)
-    >>> bool(np.abs(net(torch.tensor(x)).detach().numpy() - y).max() < 1e-6)
-    True
-    """
+    """A network of random gates with slopes up to `steepness`, each centered at a row, and fitted lines."""
     model = _model(unit, rows, width)
     generator = torch.Generator().manual_seed(seed)
     theta = torch.randn(model.maps, width, model.x.shape[1], generator=generator, dtype=torch.float64)

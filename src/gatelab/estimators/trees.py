@@ -1,14 +1,10 @@
 """Trees of step gates, boosted on a loss or averaged, for steps and noise in targets and classes.
 
-A gate is 1 if x_j > c and 0 otherwise; a leaf is the product of the gates on its path. In trees for classes, a gate
-depends on the values of the gates before it. In trees for squares all nodes of a level have the same gate, so that
-values are looked up in a table, which is several times as fast; for classes this was less accurate, and for squares the
-other kind was (7 % on mpg). Trees are grown on numbers of bins, and their gates then converted to thresholds.
-
-- Boosted: each tree follows the gradient of the loss at the sum of the trees before it, and every leaf makes a tenth of
-  a Newton step. The networks of several folds grow side by side and end together, where the loss on all held-out rows
-  is smallest: a separate end for each fold would be biased on few rows.
-- Averaged: a random forest, whose leaves have the class frequencies of bootstrap samples.
+A gate is 1 if x_j > c and 0 otherwise; a leaf is the product of the gates on its path. In trees for squares all nodes
+of a level have the same gate, so that values are looked up in a table; for classes this was less accurate, and for
+squares the other kind was (7 % on mpg). Every leaf of a boosted tree makes a tenth of a Newton step, and the networks
+of several folds grow side by side and end together, where the loss on all held-out rows is smallest: a separate end for
+each fold would be biased on few rows. Averaged trees are a random forest.
 """
 
 from __future__ import annotations
@@ -81,8 +77,7 @@ class StepTrees:
         sizes = np.array([len(tree.columns) for tree in trees], dtype=np.int64)
         roots = np.cumsum(sizes) - sizes
         if not len(trees):
-            none = np.zeros(0, dtype=np.int64)
-            return cls(roots, none, np.zeros(0), none.reshape(0, 2), np.zeros((0, len(offset))), offset)
+            return cls(roots, roots, np.zeros(0), roots.reshape(0, 2), np.zeros((0, len(offset))), offset)
         columns, bins, tables = (np.concatenate([getattr(t, n) for t in trees]) for n in ("columns", "bins", "tables"))
         children = np.concatenate([tree.children + root for tree, root in zip(trees, roots, strict=True)])
         inner = children[:, 0] != np.arange(len(children))
@@ -250,11 +245,7 @@ def leaf_sums(leaf: NDArray[np.intp], values: Array, leaves: int) -> Array:
 
 
 def class_log_probability(logits: Array) -> Array:
-    """log p (rows, classes) of c logits; a single logit is that of the second class relative to the first.
-
-    >>> class_log_probability(np.zeros((1, 1))).round(3).tolist()
-    [[-0.693, -0.693]]
-    """
+    """log p (rows, classes) of c logits; a single logit is that of the second class relative to the first."""
     if logits.shape[1] == 1:
         logits = np.concatenate([np.zeros_like(logits), logits], axis=1)
     shifted = logits - logits.max(axis=1, keepdims=True)  # scipy's log_softmax takes several times as long for few rows
@@ -264,8 +255,8 @@ def class_log_probability(logits: Array) -> Array:
 class Squares:
     """Squared errors, by trees with one gate per level.
 
-    `slopes` returns the negative gradient of the loss by each output, and the curvature. `held` is the ridge on the
-    value of a leaf; growth ends after `patience` trees that do not lower the error by more than the share `gain`.
+    `held` is the ridge on the value of a leaf; growth ends after `patience` trees that do not lower the error by more
+    than the share `gain`.
     """
 
     held, most, patience, gain = 3.0, 600, 31, 0.0
@@ -321,15 +312,7 @@ def boosted_trees(
     base: Array | None = None,
     over: Callable[[], bool] = lambda: False,
 ) -> list[tuple[Any, Array]]:
-    """Networks with equal numbers of trees, on top of a base, and their outputs on the held-out rows of each.
-
-    >>> x = np.random.default_rng(0).uniform(size=(400, 2))
-    >>> y = 1.0 * (x[:, :1] > 0.3) * (x[:, 1:] > 0.6)
-    >>> rows = BinnedRows.of(x, y, np.ones(400))
-    >>> network, _ = boosted_trees(rows, Squares(), [np.arange(400) < 80], [0], 3)[0]
-    >>> bool(np.abs(network.values(x) - y).mean() < 0.03)
-    True
-    """
+    """Networks with equal numbers of trees, on top of a base, and their outputs on the held-out rows of each."""
 
     def error() -> float:
         pairs = zip(values, held, strict=True)
@@ -362,12 +345,7 @@ def boosted_trees(
 
 
 def boost(
-    rows: BinnedRows,
-    loss: Squares,
-    generator: np.random.Generator,
-    values: Array,
-    trained: NDArray[np.intp],
-    depth: int,
+    rows: BinnedRows, loss: Squares, generator: Any, values: Array, trained: NDArray[np.intp], depth: int
 ) -> Tree:
     """The next tree; adds its values to the outputs of all rows."""
     stop_if_asked()

@@ -1,12 +1,7 @@
 """Rigorous bounds for the extreme eigenvalues of a symmetric matrix, by Lanczos and Cholesky.
 
-Lanczos runs with full reorthogonalization: every new vector is made orthogonal to all previous ones, twice, so that
-there are no spurious eigenvalues. Matrices are functions v -> A v of float64 tensors, on any device. The same Krylov
-bases give a quadrature of the spectral density.
-
-Lanczos finds lambda_max from products with K, and lambda_min too if the condition number is small; otherwise solves
-with a Cholesky factor of K minus a shift just below the spectrum find lambda_min. It is then proved that no eigenvalue
-lies beyond them. For u = 2^-53 and any symmetric A:
+Lanczos, with full reorthogonalization, finds lambda_max, and lambda_min too if the condition number is small; otherwise
+solves with a Cholesky factor of K minus a shift just below the spectrum find lambda_min. For u = 2^-53 it is proved:
 
     inner bound    the Rayleigh quotient of a vector lies within the spectrum, up to 2 (n + 2) u |K|_F of rounding
     outer bound    if Cholesky's algorithm succeeds on A, lambda_min(A) >= -(n + 2) u tr A  (J. Demmel, LAPACK
@@ -107,10 +102,7 @@ def krylov(apply: Apply, start: Tensor, steps: int, settled: Callable[[Array, Ar
 def both_ends(
     apply: Apply, start: Tensor, *, tol: float = 1e-8, steps: int = 300, flat: float = 0.0, least: int = 0
 ) -> tuple[Ritz, Ritz]:
-    """The largest and the smallest eigenvalue.
-
-    The smallest is accurate if the ratio of the Ritz values is below `flat`; otherwise it is that after `least` steps.
-    """
+    """The largest and the smallest eigenvalue, the latter accurate if their ratio is below `flat`."""
 
     def error(values: Array, vectors: Array, beta: float, which: int) -> float:
         """The residual of an end, or its square over the gap to the next Ritz value if that is smaller."""
@@ -147,10 +139,7 @@ def tridiagonal(alpha: Array, beta: Array) -> tuple[Array, Array]:
 def quadrature(
     apply: Apply, n: int, probes: int, steps: int, seed: int, device: torch.device | str
 ) -> tuple[Array, Array]:
-    """Nodes and weights (sum 1) whose sums approximate the means of functions over the spectrum.
-
-    Stochastic Lanczos quadrature: exact for polynomials of degree 2 steps - 1 along each of the random directions.
-    """
+    """Nodes and weights (sum 1) of stochastic Lanczos quadrature: sums approximate means over the spectrum."""
     nodes, weights = [], []
     first = check_seed(seed)
     for probe in range(probes):
@@ -185,11 +174,7 @@ class Extremes:
 
 
 def extremes(K: Tensor, *, entry_error: float = 0.0) -> Extremes:
-    """Both ends of the spectrum of a symmetric float64 matrix, on its device.
-
-    `entry_error` bounds the error of K_ij relative to sqrt(K_ii K_jj); the norm of the error is at most that times the
-    trace.
-    """
+    """Both ends of the spectrum of a symmetric float64 matrix; `entry_error` is that of K_ij over sqrt(K_ii K_jj)."""
     n = len(K)
     if not bool(K.any()):
         return Extremes(Bracket(0.0, 0.0, 0.0), Bracket(0.0, 0.0, 0.0))
@@ -213,26 +198,23 @@ def _top_bracket(K: Tensor, ritz: Ritz, norm: float, rounding: float) -> Bracket
         # The only eigenvalue beyond `others` lies within r of theta, and within r^2 over the gap.
         upper = theta + rounding + min(r, r * r / (theta - others))
     else:
-        upper = SignedMatrix(K, -1).outer_bound(theta, ritz.error)
+        upper = outer_bound(K, -1, theta, ritz.error)
     return Bracket(theta, theta - rounding, upper)
 
 
 def _bottom_bracket(K: Tensor, ritz: Ritz, tol: float, rounding: float) -> Bracket:
     """The interval of lambda_min around a converged Ritz value, otherwise by solves with a Cholesky factor."""
     n = len(K)
-    matrix = SignedMatrix(K, 1)
     if 0 <= ritz.error <= tol * ritz.value:
         theta = float(ritz.vector @ (K @ ritz.vector))
-        return Bracket(theta, -matrix.outer_bound(-theta, ritz.error), theta + rounding)
+        return Bracket(theta, -outer_bound(K, 1, -theta, ritz.error), theta + rounding)
     trusted = (n + 2) * _U * float(K.diagonal().abs().sum())
     # K + shift must be positive definite, and solves converge faster if its smallest eigenvalue is near 0. The Ritz
     # value is an upper bound of lambda_min.
     below = ritz.value - max(0.03 * ritz.value, 2 * ritz.error)
     shift = -below if below > trusted else 1.1 * max(-ritz.value - trusted, 0.0)
-    factor = matrix.cholesky(shift)
-    while factor is None:
+    while (factor := cholesky(K, 1, shift)) is None:
         shift = 0.0 if shift < 0 else max(4 * shift, trusted)
-        factor = matrix.cholesky(shift)
     tol = _TOL
     if shift < 0:
         # An error of 1 / (lambda_min + shift) is a smaller relative error of lambda_min.
@@ -246,43 +228,37 @@ def _bottom_bracket(K: Tensor, ritz: Ritz, tol: float, rounding: float) -> Brack
     theta = float(v @ (K @ v))
     if theta + shift <= 4 * trusted:
         # K is numerically singular at the smallest possible shift, so that a second factor cannot improve the bound.
-        return Bracket(theta, -shift - matrix.allowance(shift), theta + rounding)
+        return Bracket(theta, -shift - allowance(K, 1, shift), theta + rounding)
     error = inverse.error / abs(inverse.value) * abs(theta + shift)
-    return Bracket(theta, -matrix.outer_bound(-theta, error), theta + rounding)
+    return Bracket(theta, -outer_bound(K, 1, -theta, error), theta + rounding)
 
 
-@dataclass(frozen=True, eq=False)
-class SignedMatrix:
-    """The matrix sign * K, to which shifts are added for Cholesky's algorithm."""
+def outer_bound(K: Tensor, sign: int, theta: float, error: float) -> float:
+    """An upper bound of the eigenvalues of -sign K, as near to theta as Cholesky's algorithm permits."""
+    margin = max(4 * error, _MARGIN * abs(theta), allowance(K, sign, theta) / 16)
+    while cholesky(K, sign, theta + margin) is None:
+        margin *= 8
+    return theta + margin + allowance(K, sign, theta + margin)
 
-    K: Tensor
-    sign: int
 
-    def outer_bound(self, theta: float, error: float) -> float:
-        """An upper bound of the eigenvalues of -sign K, as near to theta as Cholesky's algorithm permits."""
-        margin = max(4 * error, _MARGIN * abs(theta), self.allowance(theta) / 16)
-        while self.cholesky(theta + margin) is None:
-            margin *= 8
-        return theta + margin + self.allowance(theta + margin)
+def allowance(K: Tensor, sign: int, shift: float) -> float:
+    """The error of Cholesky's test of sign K + shift, with the rounding of the diagonal."""
+    diagonal = K.diagonal()
+    rounding = 2 * _U * (abs(shift) + float(diagonal.abs().max()))
+    return (len(K) + 2) * _U * float((sign * diagonal + shift).abs().sum()) + rounding
 
-    def allowance(self, shift: float) -> float:
-        """The error of Cholesky's test of sign K + shift, with the rounding of the diagonal."""
-        diagonal = self.K.diagonal()
-        return (len(self.K) + 2) * _U * float((self.sign * diagonal + shift).abs().sum()) + 2 * _U * (
-            abs(shift) + float(diagonal.abs().max())
-        )
 
-    def cholesky(self, shift: float) -> Tensor | None:
-        """The factor of sign K + shift, or None if the algorithm breaks down."""
-        A = self.sign * self.K
-        A.diagonal().add_(shift)
-        # The transpose is the same matrix in the memory order of LAPACK, which can then work in place.
-        A = A.mT
-        into = (A, torch.empty((), dtype=torch.int32)) if A.device.type == "cpu" else None
-        factor, failed = apart(torch.linalg.cholesky_ex, A, out=into)
-        if int(failed) or not bool(torch.isfinite(factor.diagonal()).all()):
-            return None
-        return factor
+def cholesky(K: Tensor, sign: int, shift: float) -> Tensor | None:
+    """The factor of sign K + shift, or None if the algorithm breaks down."""
+    A = sign * K
+    A.diagonal().add_(shift)
+    # The transpose is the same matrix in the memory order of LAPACK, which can then work in place.
+    A = A.mT
+    into = (A, torch.empty((), dtype=torch.int32)) if A.device.type == "cpu" else None
+    factor, failed = apart(torch.linalg.cholesky_ex, A, out=into)
+    if int(failed) or not bool(torch.isfinite(factor.diagonal()).all()):
+        return None
+    return factor
 
 
 def product(K: Tensor) -> Apply:
@@ -303,12 +279,10 @@ def solve_factored(factor: Tensor, v: Tensor) -> Tensor:
 
 
 def operator_extremes(apply: Apply, n: int, *, unit: float = _U) -> Extremes:
-    """Both ends of the spectrum of a positive semidefinite operator, from its products alone.
+    """Both ends of the spectrum of a positive semidefinite operator, from products that are rounded to `unit`.
 
-    Ritz values lie inside the spectrum. By J. Kuczynski and H. Wozniakowski (SIAM J. Matrix Anal. Appl. 13, 1992),
-    lambda_max exceeds the largest Ritz value after k steps by at most eps lambda_max, except with probability
-    1.648 sqrt(n) exp(-sqrt(eps) (2k - 1)), here one in a million. Up to 256 rows the matrix is formed, and the
-    bounds are those of `extremes`. Products are assumed to be rounded to `unit`, as sums of n terms.
+    By J. Kuczynski and H. Wozniakowski (SIAM J. Matrix Anal. Appl. 13, 1992), lambda_max exceeds the largest Ritz value
+    after k steps by at most eps lambda_max, except with probability 1.648 sqrt(n) exp(-sqrt(eps) (2k - 1)).
     """
     if n <= _OPERATOR_STEPS:
         K = torch.stack([apply(row) for row in torch.eye(n, dtype=torch.float64)])

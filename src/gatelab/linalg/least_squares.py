@@ -1,15 +1,16 @@
 """Least squares for a batch of tall matrices by matrix products, on CPU and CUDA.
 
-Columns are scaled to norm one. If the Gram matrix of the scaled columns is well conditioned, its Cholesky factor solves
-the problem, and iterative refinement with true residuals restores the accuracy of QR at half its cost. Otherwise, and
-if it matters, Q and R come from shifted Cholesky-QR, applied three times (Fukaya et al., SIAM J. Sci. Comput. 42,
-2020), which is valid for condition numbers up to 1e14. The result of a matrix does not depend on the rest of the batch.
+Columns are scaled to norm one. The Cholesky factor of their Gram matrix, with iterative refinement, solves a well
+conditioned problem as accurately as QR at half its cost. Otherwise Q and R come from shifted Cholesky-QR, applied three
+times (Fukaya et al., SIAM J. Sci. Comput. 42, 2020), valid for condition numbers up to 1e14. The result of a matrix
+does not depend on the rest of the batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -28,6 +29,7 @@ _REFINEMENTS = 3
 # Singular values of the scaled columns that count as zero: in QR, and with a shifted Gram matrix.
 _RANK, _SQUARED_RANK = 1e-10, 1e-6
 _MISSED = 1e-4
+Product = Callable[[Tensor], Tensor]
 _SHIFTS = 20  # each ten times the last, so that any finite matrix becomes positive definite
 
 
@@ -77,11 +79,7 @@ class Projection:
 
 @dataclass(frozen=True)
 class SpreadColumns:
-    """The columns h_i x_k of a batch, h (B, N, n) and x (N, d), and one more, (B or 1, N, 1).
-
-    Products with vectors use h and x alone: the matrix has d times the entries of h, and on a GPU such products are
-    bound by memory.
-    """
+    """The columns h_i x_k of a batch, h (B, N, n) and x (N, d), and one more, (B or 1, N, 1), for fast products."""
 
     h: Tensor
     x: Tensor
@@ -113,10 +111,7 @@ def crossed(A: Tensor, B: Tensor) -> Tensor:
 
 
 def _in_pieces(function: Callable[[Tensor, Tensor], Tensor], A: Tensor, B: Tensor, dim: int, multiple: int) -> Tensor:
-    """function(A, B) for a batch in which rows or columns of A are independent, on a CPU in pieces if it is large.
-
-    Pieces are multiples of the libraries' blocks, so that the result is the same to the last bit.
-    """
+    """function(A, B), on a CPU in pieces of A, multiples of the libraries' blocks, if it is large."""
     work = float(A.shape[-2]) * A.shape[-1] * B.shape[-1]
     if on_gpu(A) or len(A) * work <= _PIECE:
         return function(A, B)
@@ -162,8 +157,10 @@ def project(
     Singular values of the scaled columns below `rank` may be treated as zero: from 1e-6 on QR is used only if the
     residual shows a loss of accuracy. `spread` is the factored form of F, if it has one and o is one.
     """
-    columns = spread or _Dense(F)
-    G = columns.gram(F)
+    if spread is None:
+        times, back, G = partial(torch.matmul, F), partial(torch.matmul, F.mT), gram(F)
+    else:
+        times, back, G = spread.times, spread.transposed_times, spread.gram(F)
     size = G.diagonal(dim1=-2, dim2=-1) + penalty
     scale = torch.where(size > 0, size.clamp_min(torch.finfo(F.dtype).tiny).rsqrt(), 0.0)
     scaled = scale[..., None] * G * scale[..., None, :]
@@ -172,7 +169,7 @@ def project(
     near = (failed != 0) | ~(lower.diagonal(dim1=-2, dim2=-1).amin(-1).square() > _WELL)
     if bool(near.any()):
         lower[near] = _shifted_cholesky(scaled[near])
-    c, r, missed = _refined(columns, y, penalty, lower, scale)
+    c, r, missed = _refined(times, back, y, penalty, lower, scale)
     loss = r.square().sum((-2, -1))
     careful = near & ((rank < _SQUARED_RANK) | ~(missed <= _MISSED * loss))
     if bool(careful.any()):
@@ -184,32 +181,16 @@ def project(
     return Projection(c, r, loss, lower, scale, careful)
 
 
-@dataclass(frozen=True)
-class _Dense:
-    """A matrix and its products."""
-
-    F: Tensor
-
-    def times(self, c: Tensor) -> Tensor:
-        return self.F @ c
-
-    def transposed_times(self, r: Tensor) -> Tensor:
-        return self.F.mT @ r
-
-    def gram(self, F: Tensor) -> Tensor:
-        return gram(F)
-
-
 def _refined(
-    F: SpreadColumns | _Dense, y: Tensor, penalty: Tensor, lower: Tensor, scale: Tensor
+    times: Product, back: Product, y: Tensor, penalty: Tensor, lower: Tensor, scale: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Coefficients, residuals, and the decrease of the loss by one further refinement."""
+    """Coefficients, residuals, and the decrease of the loss by one further refinement, from products with F and F^T."""
     c, r = torch.zeros(*scale.shape, y.shape[2], dtype=y.dtype, device=y.device), y
     for _ in range(1 + _REFINEMENTS):
-        gradient = F.transposed_times(r) - penalty[..., None] * c
+        gradient = back(r) - penalty[..., None] * c
         c = c + scale[..., None] * torch.cholesky_solve(scale[..., None] * gradient, lower)
-        r = y - F.times(c)
-    gradient = scale[..., None] * (F.transposed_times(r) - penalty[..., None] * c)
+        r = y - times(c)
+    gradient = scale[..., None] * (back(r) - penalty[..., None] * c)
     missed = torch.linalg.solve_triangular(lower, gradient, upper=False).square().sum((-2, -1))
     return c, r, missed
 

@@ -1,8 +1,7 @@
-"""Quadrature rules and the recurrences of orthogonal polynomials.
+"""Quadrature rules and the recurrences of orthogonal polynomials, for arrays and tensors.
 
-Gauss rules of a density come from the three-term recurrence of its orthonormal polynomials,
-t p_(n-1) = b_n p_n + a_n p_(n-1) + b_(n-1) p_(n-2): its coefficients form a tridiagonal matrix, whose eigenvalues are
-the nodes (G. Golub, J. Welsch, Math. Comp. 23, 1969). Recurrences accept arrays and tensors.
+Gauss rules of a density come from the three-term recurrence of its orthonormal polynomials: the coefficients form a
+tridiagonal matrix, whose eigenvalues are the nodes (G. Golub, J. Welsch, Math. Comp. 23, 1969).
 """
 
 from __future__ import annotations
@@ -56,10 +55,7 @@ def hermite_functions(z: Values, first: Values, terms: int) -> Iterator[Values]:
 
 
 def gegenbauer_polynomials(t: Array, d: int) -> Iterator[Array]:
-    """P_0(t), P_1(t), ..., orthogonal for the cosine of two random directions in d dimensions, P_k(1) = 1.
-
-    In one dimension the cosine is 1 or -1, and there are only the degrees 0 and 1.
-    """
+    """P_0(t), P_1(t), ..., orthogonal for the cosine of two random directions in d dimensions, P_k(1) = 1."""
     before, now, k = np.ones_like(t), t, 1
     yield before
     while True:
@@ -76,19 +72,13 @@ def gegenbauer_beside(count: int, a: float) -> Array:
 
 
 def gegenbauer_rule(d: int, nodes: int) -> tuple[Array, Array]:
-    """The Gauss rule of the cosine of two random directions in d dimensions, density ~ (1 - t^2)^((d - 3) / 2).
-
-    By the recurrence, whose entries stay moderate where the normalization of the density overflows.
-    """
+    """The Gauss rule of the cosine of two random directions in d dimensions, density ~ (1 - t^2)^((d - 3) / 2)."""
     return gauss_rule(np.zeros(nodes), gegenbauer_beside(nodes - 1, (d - 2) / 2))
 
 
 @lru_cache(maxsize=32)
 def chi_rule(d: int, nodes: int) -> tuple[Array, Array]:
-    """The Gauss rule of the length of a standard normal vector in d dimensions.
-
-    Its recurrence comes from the Lanczos process on a fine grid (Gautschi, 1982).
-    """
+    """The Gauss rule of the length of a standard normal vector in d dimensions, by Lanczos on a fine grid."""
     low, high = max(0.0, math.sqrt(d) - _REACH), math.sqrt(d) + _REACH
     x, w = leggauss(_FINE)
     r = low + (high - low) * (x + 1) / 2

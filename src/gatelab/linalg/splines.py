@@ -1,12 +1,8 @@
 """Least squares in spline spaces, banded, in O(N) work.
 
-Three parts: the moments of the data in each cell (`CellData`), the space (`Space`: degree and the multiplicity of its
-knots, with B-splines as local basis), and the banded system (`solve`), with optional local penalties and a few global
-equality constraints. A spline is stored as its Legendre coefficients z in each cell, shape (cells, degree + 1); every
-functional of a spline is a short row on them.
-
-The condition number of the Gram matrix of B-splines does not grow with the number of cells, so that forming it loses no
-accuracy; that of truncated powers, the basis of a network, grows like n^4 or faster.
+A spline is stored as its Legendre coefficients z in each cell, (cells, degree + 1); every functional of it is a short
+row on them. B-splines are the local basis: the condition number of their Gram matrix does not grow with the number of
+cells, so that forming it loses no accuracy; that of truncated powers, the basis of a network, grows like n^4 or faster.
 """
 
 from __future__ import annotations
@@ -145,8 +141,7 @@ class Space:
         return (self.extract @ coefficients[alive][:, :, None])[:, :, 0]
 
     def jump_rows(self, r: int) -> Array:
-        """Rows (cells - 1, degree + 1 + multiplicity) on the B-spline coefficients of each pair of neighboring
-        cells that give the jump of the r-th derivative at the knot between them."""
+        """The jump of the r-th derivative at each knot on the B-splines of both cells, (cells - 1, degree + 1 + m)."""
         _, _, at_left, at_right = _tables(self.degree)
         scale = (2.0 / np.diff(self.breaks)) ** r
         left = -(scale[:-1, None] * (at_right[r] @ self.extract[:-1]))
@@ -175,10 +170,7 @@ def space(breaks: Array, degree: int, multiplicity: int) -> Space:
 
 
 def _alive_values(breaks: Array, degree: int, multiplicity: int, nodes: Array) -> Array:
-    """The B-splines alive on each cell at its nodes, (cells, nodes, degree + 1), by de Boor's recursion.
-
-    scipy's design matrix is slower, since it builds a sparse matrix.
-    """
+    """The B-splines alive on each cell at its nodes, (cells, nodes, degree + 1), by de Boor's recursion."""
     ends = np.full(degree + 1, breaks[0]), np.full(degree + 1, breaks[-1])
     knots = np.concatenate((ends[0], np.repeat(breaks[1:-1], multiplicity), ends[1]))
     first = degree + multiplicity * np.arange(len(breaks) - 1)
@@ -263,10 +255,7 @@ def sample(breaks: Array, z: Array) -> tuple[Array, Array]:
 
 
 def pilot_derivative(x: Array, y: Array, interval: tuple[float, float], order: int) -> tuple[Array, Array]:
-    """Midpoints of equal subintervals and the derivative of that order there, by a spline fit.
-
-    Raises `LinAlgError` if the sorted data are too few or too clustered.
-    """
+    """Midpoints of equal subintervals and the derivative of that order there, by a spline fit."""
     degree = order + 1
     breaks = np.linspace(*interval, int(np.clip(len(x) // 20, 1, 200)) + 1)
     s = space(breaks, degree, 1)

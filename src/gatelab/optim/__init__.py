@@ -1,10 +1,4 @@
-"""Optimizers for any module: `LevenbergMarquardt`, for residuals to high precision.
-
-- `levenberg`: the optimizer; its damping and acceptance are those of `solve.marquardt`.
-- `module_batches`: `train_modules`, many modules of one architecture in one batch.
-- `jacobians`: residuals and their derivatives. `systems`: the damped least-squares problems, and
-  cross entropy, Poisson's or Huber's loss as such problems.
-"""
+"""Optimizers for any module: `LevenbergMarquardt`, for residuals to high precision, and `train_modules` for batches."""
 
 from typing import TYPE_CHECKING
 

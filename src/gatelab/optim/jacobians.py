@@ -1,17 +1,10 @@
-"""Residuals of any closure with their derivatives by the parameters of a module.
+"""Residuals of any closure with their derivatives by the parameters of a module, by autograd alone.
 
-A closure returns one tensor or several, the blocks. A block with weight w counts w times its mean square, so that its
-elements are multiplied by sqrt(w / number of elements). All derivatives are plain autograd on the module's own
-parameters: closures may themselves call `torch.autograd.grad`, as those of differential equations do.
-
-- `Graph` has products with the Jacobian and its transpose. J t is the derivative of J^T v by v, two backward passes.
-- `jacobian` is dense: by rows if there are fewer residuals than parameters, by columns otherwise, in chunks.
-- `row_jacobian` is much faster. It applies where row n of each block depends on row n of the inputs alone, and needs
-  one backward pass per column of a block: `Tape` records the inputs a of every linear map and of its transpose in
-  backward passes, adds a zero to the output, and the derivative d by this zero gives d a^T, a row's derivative by the
-  weights. Whether rows are independent is tested by a product with the true Jacobian.
-- `Jacobian` keeps the factors d and a: products need no matrix, J J^T is a product of products of factors, and J^T J is
-  summed over some rows at a time.
+A block of residuals with weight w counts w times its mean square. `Graph` has products with the Jacobian and its
+transpose; J t is the derivative of J^T v by v. `row_jacobian` applies where row n of each block depends on row n of the
+inputs alone, and needs one backward pass per column of a block: `Tape` records the inputs a of every linear map and of
+its transpose, adds a zero to the output, and the derivative d by this zero gives d a^T, a row's derivative by the
+weights. Whether rows are independent is tested by a product with the true Jacobian.
 """
 
 from __future__ import annotations
@@ -35,6 +28,11 @@ Residuals = Callable[[], Tensor | Sequence[Tensor]]
 _CHUNK_BYTES, _MOST_AT_ONCE = 2**24, 256
 # Rows and columns of the products of which a Gram matrix is the sum.
 _ROWS, _COLUMNS = 1024, 384
+
+
+# Rows of a Jacobian by the first column of each parameter and the factors of its columns.
+_Factors = dict[int, tuple[Tensor, Tensor]]
+_Rows = tuple[slice, _Factors]
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,14 +145,6 @@ class _Use:
         return left, right
 
 
-@dataclass(frozen=True, eq=False)
-class _Rows:
-    """Rows of a Jacobian, `where`, by the first column of each parameter and the factors of its columns."""
-
-    where: slice
-    factors: dict[int, tuple[Tensor, Tensor]]
-
-
 class Jacobian:
     """A Jacobian as a matrix, or by rows that are outer products, whose matrix is only formed where it is needed."""
 
@@ -165,14 +155,14 @@ class Jacobian:
     def matrix(self) -> Tensor:
         if self._matrix is None:
             self._matrix = self.r.new_zeros(self.shape)
-            for part in self.rows:
-                self._write(self._matrix[part.where], part, slice(None))
+            for where, factors in self.rows:
+                self._write(self._matrix[where], factors, slice(None))
         return self._matrix
 
     @staticmethod
-    def _write(to: Tensor, part: _Rows, some: slice) -> None:
-        for first, factors in part.factors.items():
-            left, right = (f[some].to(to.dtype) for f in factors)
+    def _write(to: Tensor, factors: _Factors, some: slice) -> None:
+        for first, pair in factors.items():
+            left, right = (f[some].to(to.dtype) for f in pair)
             columns = to[:, first : first + left.shape[2] * right.shape[2]].unflatten(1, (left.shape[2], -1))
             if left.shape[1] == 1:
                 torch.mul(left.mT, right, out=columns)
@@ -184,10 +174,10 @@ class Jacobian:
         if self._matrix is not None:
             return self._matrix @ v
         result = v.new_zeros(self.shape[0])
-        for part in self.rows:
-            for first, (left, right) in part.factors.items():
+        for where, factors in self.rows:
+            for first, (left, right) in factors.items():
                 o, i = left.shape[2], right.shape[2]
-                result[part.where] += ((right @ v[first : first + o * i].view(o, i).mT) * left).sum((1, 2))
+                result[where] += ((right @ v[first : first + o * i].view(o, i).mT) * left).sum((1, 2))
         return result
 
     def transposed(self, u: Tensor) -> Tensor:
@@ -195,9 +185,9 @@ class Jacobian:
         if self._matrix is not None:
             return self._matrix.mT @ u
         result = u.new_zeros(self.shape[1])
-        for part in self.rows:
-            for first, (left, right) in part.factors.items():
-                product = (left * u[part.where, None, None]).flatten(0, 1).mT @ right.flatten(0, 1)
+        for where, factors in self.rows:
+            for first, (left, right) in factors.items():
+                product = (left * u[where, None, None]).flatten(0, 1).mT @ right.flatten(0, 1)
                 result[first : first + product.numel()] += product.flatten()
         return result
 
@@ -205,7 +195,7 @@ class Jacobian:
         """The Frobenius norm; not finite if an element is not."""
         if self._matrix is not None:
             return float(self._matrix.norm())
-        squares = [(a @ a.mT * (b @ b.mT)).sum() for part in self.rows for a, b in part.factors.values()]
+        squares = [(a @ a.mT * (b @ b.mT)).sum() for _, factors in self.rows for a, b in factors.values()]
         return float(torch.stack(squares).sum()) ** 0.5 if squares else 0.0
 
     def gram(self, dtype: torch.dtype) -> Tensor:
@@ -225,28 +215,26 @@ class Jacobian:
             for some in self._matrix.split(_ROWS):
                 yield some.to(dtype)
             return
-        for part in self.rows:
-            count = len(range(*part.where.indices(self.shape[0])))
+        for where, factors in self.rows:
+            count = len(range(*where.indices(self.shape[0])))
             buffer = self.r.new_zeros(min(count, _ROWS), self.shape[1], dtype=dtype)
             for first in range(0, count, _ROWS):
                 some = slice(first, min(first + _ROWS, count))
                 piece = buffer[: some.stop - first]
-                self._write(piece, part, some)
+                self._write(piece, factors, some)
                 yield piece
 
     def outer(self, dtype: torch.dtype) -> Tensor:
         """J J^T, by the factors if each row is one outer product per parameter."""
-        single = all(left.shape[1] == 1 for part in self.rows for left, _ in part.factors.values())
+        single = all(left.shape[1] == 1 for _, factors in self.rows for left, _ in factors.values())
         if self._matrix is not None or not single:
             return gram(self.matrix.mT.to(dtype)[None])[0]
         result = self.r.new_zeros(self.shape[0], self.shape[0], dtype=dtype)
-        for one in self.rows:
-            for other in self.rows:
-                product = result[one.where, other.where]
-                for first in one.factors.keys() & other.factors.keys():
-                    (a, b), (c, d) = (
-                        [f[:, 0].to(dtype) for f in factors[first]] for factors in (one.factors, other.factors)
-                    )
+        for down, one in self.rows:
+            for across, other in self.rows:
+                product = result[down, across]
+                for first in one.keys() & other.keys():
+                    (a, b), (c, d) = ([f[:, 0].to(dtype) for f in factors[first]] for factors in (one, other))
                     left = a @ c.mT
                     product += left if b.shape[1] == 1 else left.mul_(b @ d.mT)
         return result
@@ -304,10 +292,7 @@ class _Product(torch.autograd.Function):
 def row_jacobian(
     residuals: Residuals, weights: Sequence[float] | None, parameters: Sequence[nn.Parameter]
 ) -> Jacobian | None:
-    """The Jacobian with its residuals, if row n of each block depends on row n of the inputs; None if it cannot be so.
-
-    Parameters that are not weights of linear maps have columns of the general kind. The caller tests the result.
-    """
+    """The Jacobian with its residuals if rows are independent, which the caller tests, or None."""
     with torch.enable_grad(), Tape(parameters) as tape:
         values = blocks(residuals, weights)
     uses, flat = tuple(tape.uses), values.flat
@@ -317,9 +302,8 @@ def row_jacobian(
     for block, factor in zip(values.tensors, values.factors, strict=True):
         columns = block.reshape(-1, max(1, math.prod(block.shape[1:])))
         for k in range(columns.shape[1] * block.requires_grad):
-            by_taps = torch.autograd.grad(
-                columns[:, k].sum(), [u.tap for u in uses], retain_graph=True, allow_unused=True
-            )
+            taps = [use.tap for use in uses]
+            by_taps = torch.autograd.grad(columns[:, k].sum(), taps, retain_graph=True, allow_unused=True)
             found: dict[int, list[tuple[Tensor, Tensor]]] = {}
             for use, d in zip(uses, by_taps, strict=True):
                 if d is None:
@@ -332,7 +316,7 @@ def row_jacobian(
                 for start, terms in found.items()
             }
             where = slice(first + k, first + block.numel(), columns.shape[1])
-            parts.append(_Rows(where, factors))
+            parts.append((where, factors))
         first += block.numel()
     jacobian = Jacobian(flat.detach(), sum(sizes), parts)
     loose: Sequence[Tensor | None] = ()

@@ -3,18 +3,10 @@
 D is a number, the root mean square of the norms of the columns of J. The norms themselves (Marquardt's scaling) would
 let parameters of little influence move far, and networks with two hidden layers then often stall.
 
-- `DenseSystem` holds J. Where the damping is well above the rounding of the normal equations, Cholesky solves them, and
-  one refinement by products with J returns most of the digits that squaring loses; with fewer residuals than
-  parameters, they are those of J J^T (Woodbury). For large dampings the Gram matrix is computed in float32. For small
-  ones J, or its transpose, is factored by QR once, and its triangle on top of the damping again. Linear parameters have
-  almost no damping: they are eliminated from the normal equations by the SVD of their columns.
-- `FreeSystem` has products with J alone: conjugate gradients for least squares (CGLS); random products estimate D.
-
-**Losses other than squares** enter by their second-order model in the outputs (generalized Gauss-Newton). A loss has
-one value per row of outputs z (N, C). With its gradient g and Hessian H = V diag(e) V^T by the outputs of a row,
-g d + d H d / 2 is, up to a constant, half of |root^T d + r|^2, root = V diag(sqrt e), r = V^T g / sqrt e. An e is
-raised where the model would promise more than the loss of the row, g^2 / (2 e) > loss, if no loss is negative: for
-Huber's loss this gives the weights of iteratively reweighted least squares, where H is zero and g is not.
+Losses other than squares enter by their second-order model in the outputs (generalized Gauss-Newton): with the gradient
+g and the Hessian H = V diag(e) V^T by the outputs of a row, g d + d H d / 2 is half of |root^T d + r|^2 up to a
+constant, root = V diag(sqrt e), r = V^T g / sqrt e. An e is raised where the model would promise more than the loss of
+the row, if no loss is negative: for Huber's loss these are the weights of iteratively reweighted least squares.
 """
 
 from __future__ import annotations

@@ -1,12 +1,4 @@
-"""Fits: `fit` with its solvers, and the constructions.
-
-- `knots` (1-D, relu gates): splines with free knots; `frozen` keeps the gates where they start.
-- `varpro` (any unit, any dimension): linear parameters are eliminated, neurons are exchanged; many fits in one batch.
-- `newton`: Newton's method, after the paper. `adam`, `lbfgs`: from torch, for comparison and for every other unit.
-- `construct`: parameters written down from f, with the predicted error.
-
-A solver is a file in `solvers/`; the modules of this folder are shared by several solvers.
-"""
+"""Fits: `fit` with its solvers, one file each in `solvers/`, and the constructions."""
 
 from typing import TYPE_CHECKING
 

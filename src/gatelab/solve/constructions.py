@@ -1,20 +1,11 @@
 """The paper's constructions: parameters in closed form, without training, and the error that theory predicts.
 
-Knots t_i = a + i h, every gate opens to the right, d = f(a). The paper's eq. 6 is dimensionally inconsistent; the
-recurrences here are those of a function that interpolates at the knots.
+Knots t_i = a + i h, every gate opens to the right, d = f(a); functions of three orders that interpolate at the knots:
+chords (MLP), parabolas with f'' of the left end (GLU), C1 cubics (GQU), of which one neuron supplies the slope at the
+left end. SwiGLU puts a neuron on each of the target's nearest poles, and the others interpolate what is left, with
+gates whose poles are far away: what is left is analytic up to the next pole of the target or of a neuron's ladder.
 
-- MLP, order 2: the chord of each cell. RMSE ~ h^2 rms(f'') / sqrt(120).
-- GLU, order 3: the parabola through both ends of a cell with f'' of its left end. RMSE ~ h^3 rms(f''') / sqrt(945/2).
-- GQU, order 4: one factor follows the gate, so that each neuron adds (x - t)_+^2 (A + B (x - t)), always with real
-  roots, and the network is the C1 cubic Hermite interpolant; one neuron supplies the slope at the left end, so n
-  neurons make n - 1 cells. RMSE ~ h^4 rms(f'''') / (24 sqrt 630).
-
-Smooth gates: SwiGLU puts a neuron on each of the target's nearest poles, with the factor that its residue asks for,
-and the others interpolate what is left, with gates whose poles are far away. What is left is analytic up to the next
-pole of the target or of the neurons' ladders, so that errors fall exponentially.
-
-Some units contain others (`contains`): `embedded` writes a network of one unit as a network of the other, so that a
-solver can start from it.
+Some units contain others (`contains`): `embedded` writes a network of one unit as a network of the other.
 """
 
 from __future__ import annotations
@@ -136,7 +127,7 @@ def _gqu(nodes: Array, h: float, f: Array, smooth: Any) -> Neurons:
 
 
 def _swiglu(unit: Unit, f: Callable, width: int, interval: tuple[float, float]) -> Construction:
-    """Neurons on the nearest poles, as many as give the least predicted error, and a least-squares solution for others.
+    """Neurons on the nearest poles, as many as give the least predicted error, and least squares for the others.
 
     silu has the residue iπ at iπ, so D silu(Gx + g)(Ux + u) has iπ (U p + u) D / G at its pole p.
     """
@@ -172,35 +163,24 @@ def _swiglu(unit: Unit, f: Callable, width: int, interval: tuple[float, float]) 
 
 
 def contains(unit: AnyUnit, other: AnyUnit) -> bool:
-    """Whether every network of `other` is also a network of `unit` of the same width.
-
-    Factors may be one, and may follow a relu gate: relu(z)^2 = relu(z) z. So the GQU contains the GLU and relu3, and
-    the GLU contains the MLP and relu2. Functions and classes of the user contain only themselves.
-    """
+    """Whether every network of `other` is one of `unit` of the same width: factors may be one, or follow a gate."""
     if unit == other:
         return not isinstance(unit, ModuleUnit)
     if not all(isinstance(u, Unit) and not isinstance(u, FunctionUnit) for u in (unit, other)):
         return False
     assert isinstance(unit, Unit) and isinstance(other, Unit)
-    following = _following(unit, other)
-    return following is not None and unit.factors >= other.factors + following
+    related = unit.gate == other.gate or (unit.gate_power or np.inf) <= (other.gate_power or 0)
+    return related and unit.factors >= other.factors + _following(unit, other)
 
 
-def _following(unit: Unit, other: Unit) -> int | None:
-    """The number of factors that follow the gate in a network of `other`; None if the gates are unrelated."""
-    if unit.gate == other.gate:
-        return 0
-    if unit.gate_power is None or other.gate_power is None or unit.gate_power > other.gate_power:
-        return None
-    return other.gate_power - unit.gate_power
+def _following(unit: Unit, other: Unit) -> int:
+    """The number of factors that follow the gate in a network of `other`: powers of relu that the gate lacks."""
+    return (other.gate_power or 0) - (unit.gate_power or 0)
 
 
 @torch.no_grad()
 def embedded(network: Network, unit: Unit, width: int) -> Network:
-    """The same function as a network of a unit that contains the network's unit, at least as wide.
-
-    Additional neurons are copies of the first with weight zero.
-    """
+    """The same function in a unit that contains the network's; additional neurons have weight zero."""
     if not contains(unit, network.unit) or check_width(width) < network.width:
         raise GatelabError(
             f"a {unit.name} network of width {width} does not contain a {network.unit.name} network of width "
@@ -208,9 +188,8 @@ def embedded(network: Network, unit: Unit, width: int) -> Network:
         )
     wider, rows = Network(unit, width, network.d_in, network.d_out), torch.arange(width)
     rows[network.width :] = 0
-    following = _following(unit, network.unit) or 0
     gate, *factors = network.maps
-    for (weight, bias), source in zip_longest(wider.maps, [gate, *[gate] * following, *factors]):
+    for (weight, bias), source in zip_longest(wider.maps, [gate, *[gate] * _following(unit, network.unit), *factors]):
         if source is None:
             bias.fill_(1.0)
         else:

@@ -1,21 +1,14 @@
 """Models for variable projection: an output that is linear in some parameters, and its derivatives by the others.
 
-`ProductModel` is a batch of networks of a product unit or a function, with derivatives in closed form:
+`ProductModel` is a batch of networks of a product unit or a function, y(x) = F(x; theta) c. For a scalar output and at
+least one factor, the last factor is eliminated together with D: given the gates a GLU is linear in the lines
+D_i (U_i x + u_i), so that c holds n lines and d. Otherwise c holds D and d. The derivative of a neuron's column by its
+map l is b_il(x) (x, 1), so that the Jacobian is a row-wise Kronecker product; vector outputs do not enlarge it: with
+c = D the normal matrix is that of b (x) (x, 1), multiplied neuron by neuron by D^T D. Maps in which the neuron is
+homogeneous (every factor; the gate, if it is a power of relu) are kept at length one.
 
-    y(x) = F(x; theta) c,        theta = the affine maps that are not eliminated, c = the linear parameters
-
-For a scalar output and at least one factor, the last factor is eliminated together with D: given the gates (and the
-other factors) a GLU is linear in the lines D_i (U_i x + u_i), so that c holds n lines and d. Otherwise c holds D and d.
-The derivative of a neuron's column by its map l is b_il(x) (x, 1), b_il the derivative of the neuron by that map
-(times its line), so that the Jacobian is a row-wise Kronecker product of b with (x, 1). Vector outputs do not enlarge
-it: with c = D the normal matrix is that of b (x) (x, 1), multiplied neuron by neuron by D^T D.
-
-Maps in which the neuron is homogeneous (every factor; the gate, if it is a power of relu) are kept at length one.
-
-`ModuleModel` is a batch of modules of a user's class, by automatic differentiation. The linear parameters are detected:
-from the last to the first, a tensor joins those in which the output is jointly affine if a second difference in a
-random direction vanishes. The others move by Levenberg-Marquardt, with Jacobians row by row from `torch.func`. Data are
-not scaled for a class.
+`ModuleModel` is a batch of modules of a user's class, by automatic differentiation, whose linear parameters are
+detected.
 """
 
 from __future__ import annotations
@@ -33,9 +26,6 @@ from torch.func import functional_call, jacrev, vmap
 from gatelab.errors import GatelabError
 from gatelab.feedforward import FunctionUnit, Network, Unit
 from gatelab.linalg.least_squares import Projection, SpreadColumns, crossed, on_gpu, project
-
-# Whether neurons and their columns are contiguous on a GPU; on a CPU rows are.
-_COLUMNS_IN_ONE_PIECE = True
 
 
 @dataclass(frozen=True)
@@ -66,9 +56,7 @@ class Standard:
     @torch.no_grad()
     def maps_of(self, net: Network) -> Tensor:
         """The affine maps (1, maps, n, d_in + 1) of a network as functions of the scaled data, on their device."""
-        maps = [
-            torch.cat([weight * self.x_scale, (bias + weight @ self.x_mean)[:, None]], 1) for weight, bias in net.maps
-        ]
+        maps = [torch.cat([W * self.x_scale, (b + W @ self.x_mean)[:, None]], 1) for W, b in net.maps]
         return torch.stack(maps)[None].to(self.x.device)
 
     @torch.no_grad()
@@ -195,7 +183,7 @@ class ProductModel:
 
     def affine(self, theta: Tensor) -> list[Tensor]:
         """The values of each map (B, N, n)."""
-        if on_gpu(theta) and _COLUMNS_IN_ONE_PIECE:
+        if on_gpu(theta):
             return [(theta[:, i] @ self.x.T).mT for i in range(theta.shape[1])]
         return [self.x @ theta[:, i].mT for i in range(theta.shape[1])]
 
@@ -219,12 +207,11 @@ class ProductModel:
     def _spread(self, factors: list[Tensor], last: Tensor | None = None) -> Tensor:
         """(B, N, n) each -> (B, N, n (d_in + 1)) side by side: each column times (x, 1), and optionally a last column.
 
-        Every entry is written once, in place: on a GPU a copy would double the time. Columns are contiguous there, as
-        the neurons are, so that reads and writes have the same order.
+        Every entry is written once, in place, and columns are contiguous on a GPU: a copy would double the time.
         """
         x, d, count = self.x, self.x.shape[1], sum(b.shape[-1] for b in factors)
         columns = count * d + (last is not None)
-        if on_gpu(x) and _COLUMNS_IN_ONE_PIECE:
+        if on_gpu(x):
             x = x.mT.contiguous().mT
             out = x.new_empty(len(factors[0]), columns, len(x)).mT
         else:
@@ -267,8 +254,7 @@ class ProductModel:
     def _size(self, theta: Tensor) -> Tensor:
         """The weight of each neuron's squared coefficient in the ridge (B, n): the squared length of the gate's map.
 
-        A smooth gate can grow steeper and its coefficient smaller while the network stays the same; a penalty on the
-        coefficient alone would reward that.
+        A penalty on the coefficient alone would reward gates that grow steeper.
         """
         if self._has_size:
             return theta[:, 0].square().sum(-1)
@@ -369,10 +355,9 @@ class ModuleModel:
         """The parameters by name, from flat nonlinear and linear ones (m, 1)."""
         values = {}
         for names, flat in ((self.moving, theta), (self.linear, coefficients[:, 0])):
-            shapes = [self.net.get_parameter(n).shape for n in names]
-            sizes = [s.numel() for s in shapes]
-            parts = flat[: sum(sizes)].split(sizes)
-            values |= {n: v.view(s) for n, v, s in zip(names, parts, shapes, strict=True)}
+            for n in names:
+                shape = self.net.get_parameter(n).shape
+                values[n], flat = flat[: shape.numel()].view(shape), flat[shape.numel() :]
         return values
 
 

@@ -309,10 +309,7 @@ def check_options(name: str, solver: Callable[..., object], options: Mapping[str
 def check_fit(
     unit: AnyUnit, problem: Problem, width: int, solver: str | Solver, options: Collection[str] = ()
 ) -> tuple[str, Solver]:
-    """The solver's name and function; raise errors that are known before the computation.
-
-    Options that only variable projection has make "auto" choose it.
-    """
+    """The solver's name and function; raises errors that are known before the computation."""
     for data in (problem.train, problem.test):
         require_range(data.x, data.y)
     values, sizes = problem.train.n * problem.d_out, (problem.d_in, problem.d_out)

@@ -1,17 +1,11 @@
 """Splines with free knots, and the networks that they are (docs/methods.md).
 
 Moving the knot t_j by delta changes a spline whose r-th derivative jumps there by a_j by
--delta a_j (x - t_j)_+^(r-1) / (r-1)!. The linearized problem is thus a least-squares spline with one continuity less at
-every knot, still banded; its jumps b_j, damped, give the step delta_j = -b_j / a_j (Golub and Pereyra 1973, with
-Kaufman's simplification).
-
-A gate that opens to the right adds its jump polynomial J_j(x) = (x - t_j)^k p_j(x) to the right of its knot; one that
-opens to the left subtracts J_j on the left. With knots inside the interval a network is therefore a spline with
-
-    y_0(x) + sum over left-opening j of J_j(x)  =  d + sum over open neurons of J_i(x),
-
-y_0 being the polynomial of the first cell and an open neuron one whose knot lies left of the interval: `degree` linear
-constraints on a spline of n + 1 cells, for 2^n choices of directions.
+-delta a_j (x - t_j)_+^(r-1) / (r-1)!: the linearized problem is a least-squares spline with one continuity less, whose
+jumps b_j, damped, give the step -b_j / a_j (Golub and Pereyra 1973, with Kaufman's simplification). Gates that open to
+the left subtract their jump polynomials J_j on the left. With knots inside the interval a network is a spline whose
+first polynomial y_0 satisfies y_0 + sum over left-opening j of J_j = d + sum over open neurons of J_i: `degree` linear
+constraints, for 2^n choices of directions.
 """
 
 from __future__ import annotations
@@ -78,11 +72,7 @@ def project(
 def optimize(
     start: Spline, *, steps: int, tolerance: float = 1e-6, constrain: Constrain | None = None
 ) -> tuple[Spline, tuple[float, ...], bool]:
-    """Optimize the knots: returns the best spline, its RMSE after each step, and whether it has settled.
-
-    The RMSE is that of the best spline so far; rejected steps count as steps. `start` must satisfy the constraints. A
-    spline has settled if three steps in a row gained less than `tolerance` of the error, or no step improves it.
-    """
+    """The spline with optimized knots, its RMSE after each step, and whether it has settled."""
     if not len(start.knots):
         return start, (), True
     batch = _KnotBatch(start, constrain)
@@ -182,10 +172,7 @@ def spread(breaks: Array, x: Array, least: int) -> Array:
 
 
 def always_open(unit: Unit) -> int:
-    """The number of neurons with knots left of the interval that represent any polynomial there (up to d).
-
-    One for MLP and GLU; the powers (x - t_i)^k of relu^k need k knots t_i; a gated unit has two powers per knot.
-    """
+    """The number of neurons with knots left of the interval that represent any polynomial there (up to d)."""
     assert unit.degree is not None
     return math.ceil(unit.degree / len(_supplied_powers(unit)))
 
@@ -203,10 +190,7 @@ def _open_knots(interval: Interval, count: int) -> Array:
 
 
 def _open_taylor(unit: Unit, interval: Interval, count: int) -> Array:
-    """Taylor coefficients 1..degree of the powers of open neurons about the middle, in half intervals (degree, powers).
-
-    The binomial coefficient is zero where a power has no such derivative.
-    """
+    """Taylor coefficients 1..degree of open neurons' powers about the middle, in half intervals (degree, powers)."""
     middle, half = 0.5 * (interval[0] + interval[1]), 0.5 * (interval[1] - interval[0])
     powers = _supplied_powers(unit)
     distance = (middle - _open_knots(interval, count)) / half
@@ -259,8 +243,8 @@ def choose_directions(
 ) -> list[Directions]:
     """Up to `count` choices of the gates' directions, the one with the smallest error of the spline first.
 
-    From several starts, single gates and pairs are reversed while the estimated growth of the squared error,
-    v^T (C H^-1 C^T)^-1 v, falls (v the violation, C the constraints, H the Gram matrix).
+    Gates are reversed while the estimated growth of the squared error, v^T (C H^-1 C^T)^-1 v, falls (v the violation, C
+    the constraints, H the Gram matrix).
     """
     n = len(spline.knots)
     right = Directions(unit, (float(spline.breaks[0]), float(spline.breaks[-1])), np.zeros(n, bool), open)
@@ -341,10 +325,7 @@ def relu_power(power: int) -> Unit:
 
 
 def widened(neurons: Neurons, unit: Unit, wider: Unit) -> Neurons:
-    """The same function as neurons of a unit that contains this one.
-
-    Each power of relu that the wider gate lacks becomes a factor x - t; the remaining factors are one.
-    """
+    """The same function in a unit that contains this one: each missing power of relu becomes a factor x - t."""
     assert unit.gate_power is not None and wider.gate_power is not None
     followers = unit.gate_power - wider.gate_power
     if not wider.factors:

@@ -33,10 +33,9 @@ def draw_batch(
 ) -> Tensor:
     """counts[b] neurons per member, half of them near its present neurons, padded with zeros.
 
-    Random numbers are drawn on the CPU and member by member, so that results depend neither on the device nor on the
-    batch; the arithmetic is done for all members at once.
+    Random numbers are drawn on the CPU and member by member: results depend neither on the device nor on the batch.
     """
-    shape, number, d = (len(counts), max(counts, default=0)), model.maps, model.x.shape[1] - 1
+    shape, number, d = (len(counts), max(counts)), model.maps, model.x.shape[1] - 1
     smooth = not model.homogeneous[0]
     theta = torch.zeros(shape[0], number, shape[1], d + 1, dtype=torch.float64)
     source, rows = torch.zeros(2, *shape, dtype=torch.long)

@@ -1,10 +1,7 @@
 """Levenberg-Marquardt on a batch: every member has its own damping, number of steps and end.
 
-The search, `descend`, only sees losses: it accepts the steps that lower them, updates the dampings, and ends members
-separately. A `Batch` holds the parameters and computes the steps: the knots of a spline (`free_knots`, a banded
-system), networks in all their parameters (`polish`), networks without their linear parameters (`ProjectedBatch`), and
-networks for classes (`estimators.likelihood`). `damped_step` solves dense normal equations. `MemberSearch`, the rule of
-one member, is also that of `optim.LevenbergMarquardt`, which takes one step per call.
+`descend` only sees losses: it accepts the steps that lower them and updates the dampings. A `Batch` holds the
+parameters and computes the steps. `MemberSearch`, the rule of one member, is also that of `optim.LevenbergMarquardt`.
 """
 
 from __future__ import annotations
@@ -33,9 +30,8 @@ _LEAST_RAISED = 1e-8
 class Damping:
     """The first damping, its bounds, and its updates.
 
-    An accepted step divides the damping by `down`; a rejected one multiplies it by `up`, and by twice that if the loss
-    is not finite. Without `down`, the factor depends on the ratio of the gain to the predicted gain, between 1/3 and 2;
-    without `up`, rejected steps in a row multiply by 2, 4, 8, ... (H. Nielsen, 1999).
+    An accepted step divides by `down`, a rejected one multiplies by `up`, and by twice that if the loss is not finite.
+    Without them the factors are H. Nielsen's (1999): by the ratio of the gain to the predicted one, and 2, 4, 8, ...
     """
 
     first: float = 1e-2
@@ -54,7 +50,6 @@ class Batch(Protocol):
 
     def linearize(self, members: Array) -> None:
         """Prepare the steps of these members, whose parameters have changed."""
-        ...
 
     def trial(self, members: Array, damping: Array) -> tuple[Array, Array | None]:
         """The losses after a step, infinite where the step fails, and the predicted decrease, if it is known."""
@@ -62,7 +57,6 @@ class Batch(Protocol):
 
     def accept(self, members: Array, rows: Array) -> None:
         """Accept the last trial for `members`, which are its `rows`."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -84,16 +78,10 @@ def descend(
     together: bool = False,
     stopped: Callable[[], Collection[int]] = tuple,
 ) -> Descent:
-    """At most steps[b] steps for member b.
+    """At most steps[b] steps for member b, in place.
 
-    Args:
-        batch: the members, changed in place.
-        steps: the maximum number of steps of each member.
-        tolerance: three steps in a row that gain less than this share of the loss end a member.
-        floor: a loss at or below it is rounding and ends a member.
-        damping: the start, the bounds and the updates of the damping.
-        together: whether members that have ended continue as long as others do.
-        stopped: returns the members that end for other reasons; called before each step.
+    A member ends after three steps in a row that gain less than the share `tolerance`, at a loss of `floor`, or if
+    `stopped()` has it; with `together`, members that have ended continue as long as others do.
     """
     floors = np.broadcast_to(floor, len(steps)).tolist()
     losses = batch.losses().tolist()
@@ -170,12 +158,7 @@ class MemberSearch:
 
 
 class ProjectedBatch:
-    """A model with its nonlinear parameters, the optimal linear ones, and the normal equations.
-
-    A model has `take(members)`, the model of some members; `project(theta)`, the optimal linear parameters;
-    `normal(theta, projection)`, the normal matrices (B, p, p) and the downhill gradients (B, p) of half the projected
-    loss; and `moved(theta, step)`.
-    """
+    """A model with its nonlinear parameters, the optimal linear ones, and the normal equations."""
 
     def __init__(self, model: Any, theta: Tensor) -> None:
         self.model, self.theta, p = model, theta.clone(), theta[0].numel()
@@ -211,8 +194,7 @@ class ProjectedBatch:
 def damped_step(K: Tensor, g: Tensor, damping: Tensor, least: float = 1e-12) -> tuple[Tensor, Tensor]:
     """The step (B, p) for normal matrices and downhill gradients with Marquardt's scaling, and the predicted decrease.
 
-    The decrease is that of a sum of squares, twice the function with Hessian K and downhill gradient g. `least` bounds
-    the squared scales from below, relative to the largest.
+    The decrease is that of a sum of squares; `least` bounds the squared scales, relative to the largest.
     """
     diagonal = K.diagonal(dim1=-2, dim2=-1)
     size = diagonal.clamp_min(

@@ -1,9 +1,8 @@
 """Levenberg-Marquardt in the networks' own parameters, many small networks at once.
 
 For a handful of neurons the constraints of directions matter, and for two or more factors the roots of the jump
-polynomials, which the spline search ignores; and there are many local optima. But truncated powers are still well
-enough conditioned for the plain method: knots, lines and offset move together, the Jacobian is in closed form, and a
-batch of networks (a leading dimension of `Neurons`) shares every array operation.
+polynomials, which the spline search ignores. Truncated powers are still well enough conditioned there: knots, lines and
+offset move together, and a batch of networks (a leading dimension of `Neurons`) shares every array operation.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from gatelab.solve.solution import UNLIMITED, Status
 _ROWS_AT_ONCE = 50_000  # so that a million points need little memory
 # Growth: the first networks, of one neuron; then the number of parents, of random neurons per parent, and of steps.
 _FIRST_NEURONS, _PARENTS, _CHILDREN, _GROWING_STEPS = 32, 6, 6, 10
-_DAMPING = Damping(down=5, up=4)
+_DAMPING, _TOLERANCE = Damping(down=5, up=4), 1e-7
 # The RMSE of a network after each of its steps.
 History = tuple[float, ...]
 
@@ -47,18 +46,14 @@ def polish_networks(
     y: Array,
     *,
     steps: int,
-    tolerance: float = 1e-7,
     paths: Sequence[History] | None = None,
     most: int = UNLIMITED,
 ) -> Polished:
-    """A batch of networks after at most `steps` damped steps each; stops when all have settled.
-
-    `paths` are the histories of the networks so far; a network with `most` entries in its history does not move.
-    """
+    """A batch after at most `steps` damped steps each; `paths` are histories so far, of at most `most` entries."""
     batch = _NetworkBatch(neurons, unit, x, y)
     paths = paths or [()] * len(neurons.knots)
     budget = [min(steps, most - len(path)) for path in paths]
-    end = descend(batch, budget, tolerance=tolerance, damping=_DAMPING, together=True)
+    end = descend(batch, budget, tolerance=_TOLERANCE, damping=_DAMPING, together=True)
     rank = np.argsort(end.loss, kind="stable")
     histories = [(*path, *errors) for path, errors in zip(paths, end.losses, strict=True)]
     settled = np.array([status is not Status.BUDGET for status in end.status])
@@ -138,11 +133,7 @@ def grow(
     generator: np.random.Generator,
     most: int = UNLIMITED,
 ) -> Polished:
-    """Networks grown neuron by neuron: at each width, several random neurons are tried with each of the best networks.
-
-    A wider network contains the narrower one, so that its error should never be larger, which random starts alone do
-    not ensure. No network takes more than `most` steps in total.
-    """
+    """Networks grown neuron by neuron: several random neurons are tried with each of the best networks."""
 
     def polished(batch: Neurons, paths: Sequence[History] | None = None) -> Polished:
         batch = solve_linear(batch, unit, x, y)
@@ -159,9 +150,8 @@ def grow(
 def refined_network(spline: Spline, directions: Directions) -> Neurons:
     """The spline's network, refined until its own output agrees with the spline to rounding.
 
-    Jumps of high derivatives lose digits (n^3 eps for a cubic), and truncated powers carry the loss across the
-    interval. The difference is itself a spline of the same space, so that one projection of it gives a correction
-    with full relative precision: iterative refinement, as for linear systems.
+    Jumps of high derivatives lose digits; one projection of the difference, a spline too, gives a correction with full
+    relative precision.
     """
     x, target = splines.sample(spline.breaks, spline.z)
     neurons = from_spline(spline, directions)
@@ -177,10 +167,8 @@ def refined_network(spline: Spline, directions: Directions) -> Neurons:
 
 def join(a: Neurons, b: Neurons) -> Neurons:
     """Networks of two batches side by side: their neurons together, the sum of their outputs."""
-    knots, sign, lines = (
-        np.concatenate((getattr(a, name), getattr(b, name)), axis=1) for name in ("knots", "sign", "lines")
-    )
-    return Neurons(knots, sign, lines, np.asarray(a.offset) + np.asarray(b.offset))
+    parts = [np.concatenate((getattr(a, name), getattr(b, name)), axis=1) for name in ("knots", "sign", "lines")]
+    return Neurons(*parts, offset=np.asarray(a.offset) + np.asarray(b.offset))
 
 
 def stack(batch: list[Neurons]) -> Neurons:

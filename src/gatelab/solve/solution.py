@@ -1,8 +1,4 @@
-"""The result of a solver, and the parts that solvers share: a problem's tensors, the start, the loss, the memory check.
-
-Each solver estimates the memory of its largest arrays in its file. The estimates were measured to be within a factor of
-two for networks of some megabytes and more.
-"""
+"""The result of a solver, and what solvers share: a problem's tensors, the start, the loss, the memory check."""
 
 from __future__ import annotations
 

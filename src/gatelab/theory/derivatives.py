@@ -1,13 +1,9 @@
 """Derivatives of functions and of noisy data, for limits that need ||f^(m)||.
 
-A function is interpolated at Chebyshev points on many panels, and the interpolant is differentiated exactly; a single
-interpolant of high degree p would amplify rounding by about p^(2k). Panels that do not resolve the function can be
-halved.
-
-Data are fitted by a penalized spline (the P-spline of Eilers and Marx): many equal cells, least squares, and a penalty
-on the differences of order r of the coefficients. As a Gaussian prior, the penalty has a marginal likelihood, which
-separates noise from function, and a posterior, from which curves are drawn. The derivative is determined where these
-curves agree. Penalties of three orders are used, since the posterior of one alone is overconfident.
+A function is interpolated at Chebyshev points on many panels, and the interpolant is differentiated exactly. Data are
+fitted by a penalized spline (the P-spline of Eilers and Marx). As a Gaussian prior, the penalty has a marginal
+likelihood, which separates noise from function, and a posterior, from which curves are drawn: the derivative is
+determined where they agree. The posterior of one penalty alone would be overconfident, so there are three orders.
 """
 
 from __future__ import annotations
@@ -242,10 +238,9 @@ class Pilot:
     def norm(self, length: float, sigma: float) -> float | None:
         """||curve||_{L_sigma} over an interval of this length; None if the data do not determine it.
 
-        They determine it if the norms of drawn curves differ from it by less than 10 % on average, and if points where
-        the derivative is smaller than its uncertainty contribute less than 15 %: for sigma < 1, noise around zero has
-        a large norm. For smooth targets with 80 to 8000 rows and noise from 1e-6 to 0.1 of their size, 501 of 503
-        accepted norms were within 20 % of the truth, and most within 10 %.
+        They determine it if the norms of drawn curves differ from it by less than 10 % on average, and points where the
+        derivative is smaller than its uncertainty contribute less than 15 %. For smooth targets with 80 to 8000 rows
+        and noise from 1e-6 to 0.1 of their size, 501 of 503 accepted norms were within 20 % of the truth.
         """
         value = _norm(self.curve[:, None], length, sigma)[0]
         uncertainty = np.sqrt(np.mean(np.square(self.draws - self.curve[:, None]), axis=1))
@@ -269,10 +264,7 @@ def _norm(curves: Array, length: float, sigma: float) -> Array:
 
 
 def pilot(x: Array, y: Array, interval: tuple[float, float], order: int) -> Pilot:
-    """An estimate of a derivative of the function behind rows (x, y) with one input and one target.
-
-    Raises `LinAlgError` if the rows are too few or too clustered.
-    """
+    """An estimate of a derivative of the function behind rows; `LinAlgError` if they are too few or too clustered."""
     degree = order + 3
     cells = min(len(np.unique(x)) // _ROWS_PER_CELL, _MOST_CELLS)
     if cells < 1 or cells + degree >= len(x):
@@ -298,11 +290,7 @@ def pilot(x: Array, y: Array, interval: tuple[float, float], order: int) -> Pilo
 
 
 def _local_deviation(x: Array, y: Array) -> float:
-    """The standard deviation of rows from neighboring rows, by the median, which is robust to kinks.
-
-    Rows are compared with the mean of rows with the same x if most have such, otherwise with the cubic through two rows
-    on each side. The result is the noise, or more if the target changes within a few rows.
-    """
+    """The standard deviation of rows from rows with the same x, or from the cubic through two rows on each side."""
     _, first, group, count = np.unique(x, return_index=True, return_inverse=True, return_counts=True)
     if 2 * len(first) <= len(x):
         gaps = y - (np.bincount(group, y) / count)[group]
@@ -323,10 +311,7 @@ def _local_deviation(x: Array, y: Array) -> float:
 def _penalized(
     design: Any, y: Array, penalty: int, rounding: float, derivative: Array, generator: np.random.Generator
 ) -> tuple[Array, Array, float]:
-    """The derivative, draws of it, and the residual standard deviation, averaged over penalties by evidence.
-
-    `design` has the B-splines of every row, and `derivative` maps their coefficients to the derivative at points.
-    """
+    """The derivative, draws of it, and the residual standard deviation, averaged over penalties by evidence."""
     (count, columns), gram = design.shape, (design.T @ design).toarray()
     differences = np.diff(np.eye(columns), penalty, axis=0)
     least = _LEAST_PENALTY * np.trace(gram) / columns

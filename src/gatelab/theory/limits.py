@@ -1,22 +1,10 @@
 """The smallest error with n cells, its rate in many dimensions, and the error due to noise.
 
-For piecewise polynomials of degree m - 1 on n cells, as n grows,
-
-    RMSE ~ c_m n^-m ||f^(m)||_{L_sigma} / sqrt(|I|),   sigma = 2 / (2m + 1)
-
-where c_m is the L2 norm on the unit cell of the best monospline, x^m / m! minus a spline. For the smoothest splines it
-is a Bernoulli polynomial, c_m^2 = |B_2m| / (2m)!, and by symmetry about each knot, one degree of continuity less does
-not help: MLP 1/(12 sqrt 5), GLU and relu^2 1/sqrt(30240), GQU and relu^3 1/sqrt(1209600). (A C0 cubic without the real
-roots of the GQU would have 1/5040.) This is a limit for large n: networks of a few neurons may be below or above it.
-
-In many dimensions a neuron is a function of a few affine maps of x. For the hardest targets in a ball of a Sobolev
-space, shallow networks of relu^k have in L2
-
-    RMSE ~ n^-(1/2 + (2k + 1) / (2 d))
-
-and no better rate, for any smoothness (J. W. Siegel and J. Xu, Sharp bounds on the approximation rates, metric entropy
-and n-widths of shallow neural networks, Foundations of Computational Mathematics, 2022). For d = 1 this is the order
-k + 1 of a spline. A finite sum of ridge functions f(w.x) has the order k + 1 in every dimension.
+By docs/derivations/spline-limit.md, for piecewise polynomials of degree m - 1 on n cells, RMSE ~ c_m n^-m
+||f^(m)||_{L_sigma} / sqrt(|I|) as n grows, with sigma = 2 / (2m + 1) and c_m the L2 norm on the unit cell of the best
+monospline, a Bernoulli polynomial: c_m^2 = |B_2m| / (2m)!. For the hardest targets in d dimensions, shallow networks of
+relu^k have the L2 error n^-(1/2 + (2k + 1) / (2 d)) (J. W. Siegel and J. Xu, Foundations of Computational Mathematics,
+2022).
 """
 
 from __future__ import annotations
@@ -67,10 +55,7 @@ def norm_of_function(f: Callable, interval: tuple[float, float], order: int, sig
 
 
 def norm_of_data(x: np.ndarray, y: np.ndarray, interval: tuple[float, float], order: int, sigma: float) -> float:
-    """The norm of a derivative estimated from rows (N,), by a penalized spline that separates noise from function.
-
-    Raises if the rows do not determine it: they are noisy or too few, or the target has a kink or a jump.
-    """
+    """The norm of a derivative estimated from rows (N,) by a penalized spline, if they determine it."""
     try:
         fitted = pilot(x, y, interval, order)
     except np.linalg.LinAlgError:

@@ -1,31 +1,12 @@
 """Spectra of random kernels: the Marchenko-Pastur law, its deformation for rows of varying length, and paper 002's.
 
-Let X have n rows of d independent entries of variance 1, and gamma = n / d. The eigenvalues of X X^T / d have the
-density sqrt((x_+ - x) (x - x_-)) / (2 pi gamma x) on x_-+ = (1 -+ sqrt(gamma))^2 (Marchenko and Pastur 1967). Adding
-theta u u^T pulls one eigenvalue out of the bulk if theta > gamma + sqrt(gamma), to theta + theta / (theta - gamma)
-(Baik, Ben Arous and Peche 2005; paper 002, Theorem B.5).
-
 On Gaussian rows a kernel is K = W H W with W = diag(w_i), w_i^2 = a_i = (|x_i|^2 / d)^p, and H = h(u_i . u_j) of the
 directions, h = sum_k b_k P_k in Gegenbauer polynomials. Degree k is a Gram matrix in N_k dimensions, so that K is a
-separable covariance (docs/derivations/tangent-kernel.md). For large n its resolvent Q(z) = (K - z)^-1 is that of the
-diagonal matrix phi(e) W^2, where (Paul and Silverstein 2009)
-
-    phi(e) = sum_k b_k / (1 + e b_k / N_k)           e = tr W^2 Q = sum_i a_i / (phi(e) a_i - z)
-
-    density        Im tr Q / (n pi)
-    count below x  -Im L / pi,   L = sum_i log(phi a_i - z) + sum_k N_k log(1 + e b_k / N_k) - e phi(e)
-    the spike      degree 0, b_0 w w^T of rank one, pulls an eigenvalue out of the bulk to the z with e(z) = -1 / b_0
-
-(L is log det(K - z), stationary in e.) Lengths are unbounded, so the bulk has no sharp ends. The extreme eigenvalues
-are estimated as the points beyond which half an eigenvalue is expected.
-
-Paper 002's estimates for Gaussian data are Propositions B.6 and B.9. With r_i^2 replaced
-by its mean d and two terms of the Taylor series of the kernel,
-
-    ReLU    K_0 ~ c1 G + c2 r r^T + c3 diag(r^2)              c1 = (m+d)/4d, c2 = m/(2 pi d), c3 = c1 - c2
-    ReGLU   K_1 ~ a1 (r r^T)*G + a2 G*G + a3 diag(r^4)        a1 = (m+d)/(2 pi d^2), a2 = (m+2d)/4d^2, a3 = a2 - a1
-
-m is the width; None is the limit of K / m.
+separable covariance (docs/derivations/tangent-kernel.md), and the resolvent (K - z)^-1 is (Paul and Silverstein 2009)
+that of the diagonal matrix phi(e) W^2, with e = sum_i a_i / (phi(e) a_i - z) and
+phi(e) = sum_k b_k / (1 + e b_k / N_k). Degree 0 has rank one and pulls an eigenvalue out of the bulk to the z with
+e(z) = -1 / b_0. Lengths are unbounded, so that the bulk has no sharp ends: the extreme eigenvalues are estimated as the
+points beyond which half an eigenvalue is expected.
 """
 
 from __future__ import annotations
@@ -84,9 +65,9 @@ def harmonics(h: Callable[[Array], Array], d: int, n: int) -> Harmonics:
     return Harmonics(b, np.array(dimensions), tail if tail > 1e-9 * total else 0.0)
 
 
-def gaussian_lengths(d: int, points: int = 250, reach: float = 5.5) -> tuple[Array, Array]:
-    """Quantiles of |x|^2 / d of Gaussian rows, at equally spaced normal scores, and their masses."""
-    edges = np.linspace(-reach, reach, points + 1)
+def gaussian_lengths(d: int) -> tuple[Array, Array]:
+    """Quantiles of |x|^2 / d of Gaussian rows, at 250 equally spaced normal scores, and their masses."""
+    edges = np.linspace(-5.5, 5.5, 251)
     masses = np.diff(ndtr(edges))
     middle = (edges[1:] + edges[:-1]) / 2
     below = gammaincinv(d / 2, ndtr(np.minimum(middle, 0.0)))
@@ -115,7 +96,7 @@ def mp_density(x: ArrayLike, gamma: float) -> Array:
 
 
 def spiked_edge(theta: float, gamma: float) -> float:
-    """The largest eigenvalue of X X^T / d + theta u u^T, u of length one: a spike, or the end of the bulk."""
+    """The largest eigenvalue of X X^T / d + theta u u^T, |u| = 1, a spike or the end of the bulk (Baik et al. 2005)."""
     if theta <= gamma + math.sqrt(gamma):
         return mp_edges(gamma)[1]
     return theta + theta / (theta - gamma)
@@ -133,7 +114,7 @@ class LimitSpectrum(Compact):
     masses: Array = field(repr=False)
 
     def count(self, x: ArrayLike) -> Array:
-        """The number of the n eigenvalues of the bulk below each x > 0."""
+        """The number of the n eigenvalues of the bulk below each x > 0: -Im log det(K - z) / pi, stationary in e."""
         z, e = self._solved(np.atleast_1d(np.asarray(x, float)))
         b, N = self._bulk()
         phi = self._phi(e)[0]
@@ -178,10 +159,7 @@ class LimitSpectrum(Compact):
         return b0 / math.exp(critical), self._pulled(b0)[1] if math.log(b0) > critical else math.nan
 
     def _pulled(self, b0: float) -> tuple[float, float]:
-        """(slope, z) at e = -1 / b0: a spike of size b0 is at z if the slope dz/de is positive.
-
-        Lengths are cut at the longest that is expected among n rows.
-        """
+        """(slope, z) at e = -1 / b0, without lengths beyond the longest expected: a spike is at z if dz/de > 0."""
         above = self.n - self.masses.cumsum()
         a = np.minimum(self.squares, self.squares[int(np.abs(above - _BEYOND).argmin())])
         phi, change = (float(v[0].real) for v in self._phi(np.array([-1 / b0 + 0j])))
@@ -250,9 +228,12 @@ def limit_spectrum(h: Callable[[Array], Array], power: float, n: int, d: int) ->
 
 
 def paper_extremes(order: int, n: int, d: int, width: int | None) -> tuple[float, float]:
-    """The paper's estimates of (lambda_max, lambda_min), for order 0 or 1."""
+    """The estimates of (lambda_max, lambda_min) in paper 002's Propositions B.6 and B.9, for order 0 or 1.
+
+    With r_i^2 replaced by its mean d, K_0 ~ c1 G + c2 r r^T + c3 diag(r^2) and
+    K_1 ~ a1 (r r^T)*G + a2 G*G + a3 diag(r^4). `width` is m; None is the limit of K / m.
+    """
     gamma = n / d
-    # The width m, and d, as in the coefficients; divided by m in the limit of large width.
     m, dm = (1.0, 0.0) if width is None else (float(width), float(d))
     low = mp_edges(gamma)[0] if gamma < 1 else 0.0
     if order == 0:

@@ -1,18 +1,10 @@
 """Singularities of a target, and how fast networks of sigmoid and silu gates approach it.
 
-A neuron silu(Gx + g) has poles at (iπ(2k+1) - g) / G, a column over -g/G, and can be put anywhere: networks resemble
-rational functions with free poles. A real function whose singularities lie in a set F is approximated by these with N
-real numbers like exp(-N / cap(E, F)), E being the interval and cap the capacity of the condenser of the two (Gonchar,
-Stahl, Parfenov). F has a vertical ray over the lowest singularity of each column. Neurons can also remove the nearest
-poles: one neuron with a factor per pair, two without. The next pole of such a neuron, at three times the height,
-remains. The predicted error is
-
-    exp(-max_k (N - c k) / cap(E, F_k)),    N = (3 + q) n + 1,    c = 4 with a factor (q = 1) and 6 without (q = 0),
-
-F_k being that of the singularities that are left after k removals, nearest first. N leaves out the scale of a factor,
-which D repeats. No neuron has a real pole: with one at z the rate is that of polynomials, Green's function γ(z) =
-log|w + (w² - 1)^1/2| of the interval, in the coordinate w in which it is [-1, 1]. It is a conjecture, tested in
-docs/derivations/smooth-gates.md.
+The predicted error is exp(-max_k (N - c k) / cap(E, F_k)), a conjecture (docs/derivations/smooth-gates.md): n neurons
+with q factors are rational functions with N = (3 + q) n + 1 free numbers, and can remove the k nearest poles at a cost
+of c = 4 numbers (q = 1) or 6 (q = 0) each. cap is the capacity of the condenser of the interval E and the vertical rays
+F_k over the lowest singularities that are left, the third rung of each removed pole's ladder among them. No neuron has
+a real pole: with one at z the rate is that of polynomials, Green's function of the interval.
 """
 
 from __future__ import annotations
@@ -147,10 +139,7 @@ def smooth_error(poles: tuple[complex, ...], interval: tuple[float, float], fact
 
 
 def column_rate(singularities: NDArray[np.complex128]) -> float:
-    """1 / cap of the condenser of [-1, 1] and the vertical rays over singularities, or γ of a real one if less.
-
-    The equilibrium charges, constant on pieces, give equal potentials at the middles of the pieces of each plate.
-    """
+    """1 / cap of the condenser of [-1, 1] and the vertical rays over singularities, or γ of a real one if less."""
     real = singularities.imag == 0
     rates = list(green(singularities[real], (-1.0, 1.0)))
     columns: dict[float, float] = {}

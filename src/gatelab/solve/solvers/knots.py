@@ -1,17 +1,15 @@
 """The knot solver: relu-gated networks of one input, trained as splines with free knots.
 
-Given the knots, the network is a least-squares spline (`gatelab.linalg.splines`). The knots move by banded variable
-projection, and the directions of the gates are chosen such that the spline is exactly a network (both in `free_knots`).
-Small networks, where these constraints matter, are finished in their own parameters (`polish`).
-
-The search starts with splines that are smoother than the unit requires. They are networks of the unit too, and their
-knots are better placed: at a C1 optimum the slope jumps of a GLU vanish, and with them the gradient of its knots.
+Given the knots, the network is a least-squares spline. The knots move by banded variable projection, and directions of
+the gates are chosen such that the spline is exactly a network (`free_knots`); small networks, where these constraints
+matter, are finished in their own parameters (`polish`). The search starts with splines that are smoother than the unit
+requires, whose knots are better placed: at a C1 optimum the slope jumps of a GLU vanish, and with them the gradient of
+its knots.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from threading import Lock
@@ -98,7 +96,9 @@ def solve(
     x, y, generator = problem.train.x[order, 0], problem.train.y[order, 0], np.random.default_rng(seed)
     starts, most = whole_number("starts", starts, 1), check_steps(steps)
     task = KnotTask(unit, x, y, problem.interval, seed, generator, starts=starts, steps=most)
-    with _one_blas_thread():
+    # Products of many small matrices do not parallelize: a network of ten neurons took five times as long on two cores
+    # as on one. The limit is global to the process, so that fits in threads take turns.
+    with _TURN, _blas_libraries().limit(limits=1, user_api="blas"):
         if gates == "frozen":
             best = task.frozen_network(width)
         elif start is None:
@@ -115,17 +115,6 @@ def solve(
 
 _TURN = Lock()
 _blas_libraries = cache(ThreadpoolController)
-
-
-@contextmanager
-def _one_blas_thread() -> Iterator[None]:
-    """Limit numpy's and scipy's matrix products to one thread.
-
-    Products of many small matrices do not parallelize: a network of ten neurons took five times as long on two cores as
-    on one. The setting is global to the process, so that fits in threads take turns.
-    """
-    with _TURN, _blas_libraries().limit(limits=1, user_api="blas"):
-        yield
 
 
 class _Candidate(NamedTuple):
@@ -145,8 +134,7 @@ Races = dict[tuple[int, int, int, int], tuple[list[tuple[Spline, History]], Any]
 class KnotTask:
     """The unit, the sorted data, the number of starts and the maximum number of steps of a network.
 
-    `races` caches the smooth splines that were found, the best first, and the state of the generator afterwards, by
-    rows, knots, starts and the state before; tasks on the same data for units of one degree share it.
+    `races` caches smooth splines and the generator's state after them, by rows, knots, starts and the state before.
     """
 
     unit: Unit
@@ -217,11 +205,9 @@ class KnotTask:
         knot_density = free_knots.density(self.x, self.y, self.interval, self.degree)
         tiny, small = width <= TINY, width <= SMALL
         # Tiny networks are finished on all data, so that their splines need fewer rows.
-        search, steps = self, _STEPS
+        search, steps = self, (_STEPS, _SMALL_STEPS)[small]
         if tiny:
             search, steps = self.with_rows(_SEARCH_ROWS), _TINY_STEPS
-        elif small:
-            steps = _SMALL_STEPS
         candidates, free = self.contained_networks(width, steps), True
         if small or not _smooth_is_best(candidates):
             first, free = search.spline_networks(knot_density, width, steps)
@@ -256,8 +242,9 @@ class KnotTask:
     def network_after(self, start: Network, width: int) -> _Candidate:
         """The best network from a start: the start itself, or its spline with the worst cells split, polished."""
         first = free_knots.from_network(start)
-        error = self.rmse(free_knots.padded(first, width))
-        contained = _Candidate(error, free_knots.padded(first, width), (error,), False)
+        wide = free_knots.padded(first, width)
+        error = self.rmse(wide)
+        contained = _Candidate(error, wide, (error,), False)
         candidates = [contained]
         a, b = self.interval
         inside = (first.knots > a) & (first.knots < b)
@@ -283,11 +270,7 @@ class KnotTask:
         return best
 
     def contained_networks(self, width: int, steps: int) -> list[_Candidate]:
-        """The best network of the power of relu that this unit contains, and a fit of this unit from its knots.
-
-        The first equals the fit of that power with the same seed, so that a unit is never worse than the power that it
-        contains. For a power of relu itself the list is empty.
-        """
+        """The best network of the contained power of relu, which no fit is worse than, and a fit from its knots."""
         if not self.unit.factors:
             return []
         power = free_knots.relu_power(self.degree)
@@ -349,10 +332,7 @@ class KnotTask:
         return self.with_rows(max(_SEARCH_ROWS, _SEARCH_ROWS_PER_CELL * (inner + 1)))
 
     def smooth_splines(self, knot_density: Density, inner: int, starts: int) -> list[tuple[Spline, History]]:
-        """The smoothest free splines with `inner` knots, on thinned data, the best first.
-
-        The leading ones after a few steps continue, if their errors are close. Units of one degree share the result.
-        """
+        """The smoothest free splines with `inner` knots on thinned data, the best first; `races` has known ones."""
         key = (len(self.x), inner, starts, self.generator.bit_generator.state["state"]["state"])
         if key in self.races:
             splines_found, self.generator.bit_generator.state = self.races[key]
@@ -447,11 +427,7 @@ class KnotTask:
         return self.best_polished(polish_networks(batch, self.unit, self.x, self.y, steps=steps, paths=[best.history]))
 
     def simplest_network(self, width: int, best: _Candidate) -> _Candidate:
-        """The exact network with the fewest knots, at most those of `best`.
-
-        Superfluous knots can lie anywhere between two rows, where the data do not determine the network. So neighboring
-        knots are merged, and the remaining neurons get weight zero.
-        """
+        """The exact network with the fewest knots: superfluous ones, which lie anywhere between rows, are merged."""
         opened, ends = always_open(self.unit), self.interval
         least = min(self.degree + 2, (len(self.x) - 1) // 2)
         among = (best.neurons.knots > self.x[least]) & (best.neurons.knots < self.x[-least - 1])

@@ -1,14 +1,8 @@
 """The paper's solver: Newton's method on the whole batch, layer by layer, in float64 (section 4).
 
-Four parts: which parameters when (the schedule), where to go (`direction`: Jacobi preconditioning, elimination of
-singular rows, an indefinite solve), how far (`_search`), and the loss with its exact gradient and Hessian
-(`Curvature`), two ways. The Hessian of a product unit is cheap, since its output is d + sum_i D_i h(z_i1, z_i2, ...), z
-affine in x. With residuals r and the Jacobian J of the output,
-
-    H = 2/N [ J^T J + blockdiag over neurons of sum_n r_n hess(D_i h_i)(x_n) ]
-
-and J and the blocks need only h, dh/dz and d2h/dz2, each an (N, width) array. The dense way differentiates the gradient
-of any module, as the paper's code does; the tests compare both.
+The Hessian of a product unit is cheap, since its output is d + sum_i D_i h(z_i1, z_i2, ...), z affine in x: with
+residuals r and the Jacobian J of the output, H = 2/N [J^T J + blockdiag over neurons of sum_n r_n hess(D_i h_i)(x_n)].
+The Hessian of any other module is that of its gradient by autograd, as in the paper's code.
 """
 
 from __future__ import annotations
@@ -17,7 +11,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate, chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -36,6 +30,8 @@ if TYPE_CHECKING:
     from gatelab.data import Problem
 
 Names = tuple[str, ...]
+# A loss, and its gradient (P,) and Hessian (P, P) in the chosen parameters.
+Curvature = tuple[float, Tensor, Tensor]
 Step = Callable[[Names], Status | None]  # None where the parameters moved, else why they did not
 _EPS = float(np.finfo(np.float64).eps)
 # Residuals of at most this many roundings of the targets count as zero.
@@ -110,14 +106,12 @@ def layers_of(net: nn.Module) -> tuple[Names, ...]:
 
 def _layers(step: Step, layers: Sequence[Names], budget: int) -> None:
     """One step on each layer in turn, until the steps run out or no layer of a sweep moves."""
-    moves = 1
-    while budget > 0 and moves:
-        moves = 0
+    moved = True
+    while moved:
+        moved = False
         for names in layers:
-            moves += step(names) is None
-            if moves == budget:
-                return
-        budget -= moves
+            if budget and step(names) is None:
+                moved, budget = True, budget - 1
 
 
 def _stages(step: Step, stages: Sequence[tuple[Names, int | None]], budget: int) -> Status:
@@ -158,8 +152,7 @@ def _step(
 def direction(gradient: Array, hessian: Array) -> tuple[Array, float]:
     """The Newton direction P s with (P H P) s = -P grad, P = diag |H_ii|^-1/2, and |P grad|^2.
 
-    Rows of H that are zero (dead neurons, typically) are left out and do not move. Where s does not descend,
-    H being indefinite, the direction is steepest descent in the scaled parameters.
+    Rows of H that are zero do not move. Where s does not descend, it is steepest descent in the scaled parameters.
     """
     rows = np.abs(hessian).max(axis=1)
     live = rows > _EPS**2 * rows.max()
@@ -175,11 +168,7 @@ def direction(gradient: Array, hessian: Array) -> tuple[Array, float]:
 
 
 def _solve(A: Array, b: Array) -> Array:
-    """A^-1 b for a symmetric indefinite A (LAPACK sysv), the least-norm solution where LAPACK calls A singular.
-
-    Scaling one factor of a neuron up and another down leaves the output unchanged, so the Hessian of all parameters is
-    singular at every minimum.
-    """
+    """A^-1 b for a symmetric indefinite A, the least-norm solution if A is singular, as at every minimum."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", linalg.LinAlgWarning)
@@ -189,11 +178,7 @@ def _solve(A: Array, b: Array) -> Array:
 
 
 def _search(loss_at: Callable[[float], float], loss: float, slope: float) -> float:
-    """Armijo backtracking from the full step, then further while the loss falls; 0 where no step helps.
-
-    Not strong Wolfe: its condition on the slope is for quasi-Newton updates, which an exact Hessian does not
-    need, and the slope jumps where a relu opens. Losses are cheap compared with Hessians.
-    """
+    """Armijo backtracking from the full step, then further while the loss falls; 0 where no step helps."""
     t, best = 1.0, loss_at(1.0)
     while not (best < loss and best <= loss + _ARMIJO * t * slope):  # NaN compares false: rejected
         t /= 2
@@ -204,14 +189,6 @@ def _search(loss_at: Callable[[float], float], loss: float, slope: float) -> flo
         while _SHORTEST <= t * factor <= _LONGEST and (trial := loss_at(t * factor)) < best:
             t, best = t * factor, trial
     return t
-
-
-class Curvature(NamedTuple):
-    """A loss, and its gradient (P,) and Hessian (P, P) in the chosen parameters."""
-
-    loss: float
-    gradient: Tensor
-    hessian: Tensor
 
 
 def is_elementwise(net: Network, x: Tensor) -> bool:
@@ -235,7 +212,7 @@ def dense_curvature(net: nn.Module, x: Tensor, y: Tensor, names: Sequence[str]) 
     theta = torch.cat([values[n].flatten() for n in names])
     # A few rows at a time: the activations of all P passes at once would need too much memory.
     hessian = jacrev(grad(loss), chunk_size=8)(theta)
-    return Curvature(loss(theta).item(), grad(loss)(theta), hessian)
+    return loss(theta).item(), grad(loss)(theta), hessian
 
 
 def structured_curvature(net: Network, x: Tensor, y: Tensor, names: Sequence[str]) -> Curvature:
@@ -278,7 +255,7 @@ def structured_curvature(net: Network, x: Tensor, y: Tensor, names: Sequence[str
         for (k, m), bend in bends.items():
             block = ((pull * bend).T @ x2).view(net.width, x1.shape[1], x1.shape[1])
             H[lines[k][:, :, None], lines[m][:, None, :]] += block
-    return Curvature(loss / y.numel(), 2 / y.numel() * g, 2 / y.numel() * H)
+    return loss / y.numel(), 2 / y.numel() * g, 2 / y.numel() * H
 
 
 def _neuron_derivatives(

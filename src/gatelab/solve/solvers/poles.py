@@ -1,14 +1,9 @@
 """The pole solver: networks of one input and one output with smooth gates, to the rounding of float64.
 
-silu(Gx + g) has its first pair of poles at -g/G ± iπ/|G|, so that a neuron can sit on a singularity of the target.
-Starts put neurons on the target's nearest poles, which the AAA algorithm finds, and the others at random; a race of
-Levenberg-Marquardt steps (`marquardt.descend`), with the output weights eliminated, picks the best of them.
-
-A smooth function needs few rows: those nearest to Gauss-Legendre nodes, with the weights of the nodes. The network is
-then evaluated at all rows. Where its error there is larger than at the nodes, or AAA needs many points (noise, kinks,
-singularities very close to the interval), variable projection on all rows is tried as well and the better one taken.
-
-Reference: Y. Nakatsukasa, O. Sète, L. N. Trefethen, The AAA algorithm for rational approximation (2018).
+silu(Gx + g) has its first poles at -g/G ± iπ/|G|, so that a neuron can sit on a singularity of the target. Starts put
+neurons on its nearest poles, by the AAA algorithm (Y. Nakatsukasa, O. Sète, L. N. Trefethen, 2018), and the others at
+random; a race of Levenberg-Marquardt steps picks the best. Rows are those nearest to Gauss-Legendre nodes; where the
+error at all rows is larger, or AAA needs many points (noise, kinks), variable projection on all rows is tried as well.
 """
 
 from __future__ import annotations
@@ -93,17 +88,13 @@ def solve(
         )
     assert isinstance(chosen, Unit)
     rows = tensors(problem)
-    random = np.random.default_rng(check_seed(seed))
-    first = None
+    random, first = np.random.default_rng(check_seed(seed)), None
     if start is not None:
         first = start_network(start, chosen, width, (1, 1))
     best: Solution | None = None
     for count in _NODES:
         coarse, nodes = (Nodes.of(problem.train.x[:, 0], problem.train.y[:, 0], k) for k in (count // 2, count))
-        poles = None
-        if 3 * width + 2 <= len(coarse.t):
-            poles = target_poles(nodes)
-        if poles is None:
+        if 3 * width + 2 > len(coarse.t) or (poles := target_poles(nodes)) is None:
             continue
         # What fewer nodes have found is refined; few other starts are worth the time.
         starts, known = starts_of(width), first
@@ -124,8 +115,8 @@ def solve(
         if best is None or mean_square(more.network, *rows) < best.history[-1] ** 2:
             return more
     assert best is not None
-    if first is not None and mean_square(first, *rows) < best.history[-1] ** 2:
-        return Solution(embedded(first, chosen, width), Status.STALLED, (math.sqrt(mean_square(first, *rows)),))
+    if first is not None and (loss := mean_square(first, *rows)) < best.history[-1] ** 2:
+        return Solution(embedded(first, chosen, width), Status.STALLED, (math.sqrt(loss),))
     return best
 
 
@@ -230,11 +221,7 @@ def distinct(losses: Array, count: int) -> list[int]:
 
 
 class PoleBatch:
-    """Networks with their gates (B, n, 2), the output weights at their best, and the steps from there.
-
-    The features of a neuron are its gate times 1 and, with a factor, t. Steps solve the damped augmented system by QR:
-    the normal equations would lose half the digits.
-    """
+    """Networks with their gates (B, n, 2), the output weights at their best, and steps by QR of the damped system."""
 
     def __init__(self, unit: Unit, nodes: Nodes, theta: Array) -> None:
         self.unit, self.nodes, self.theta = unit, nodes, theta.copy()

@@ -1,13 +1,10 @@
 """Variable projection: any unit in any dimension, many networks in one batch, on CPU and CUDA.
 
-Linear parameters are eliminated (`features`, with `linalg.least_squares`), the others move by Levenberg-Marquardt
-(`marquardt`), and neurons are inserted and removed (`insertion`). A network grows by a third at a time, each new neuron
-the best of many candidates for the current residual. It then goes through rounds that exchange the neurons that matter
-least for new ones if the error falls, and finally settles. Every member of a batch has its own generator and its own
-steps: the result equals that of a single fit.
-
-`steps` bounds the sum of the steps of a network's growth, of the rounds whose change it kept and of its settling. If it
-is too small for the growth, neurons are inserted without steps in between, and all steps go into the settling.
+Linear parameters are eliminated (`features`), the others move by Levenberg-Marquardt (`marquardt`). A network grows by
+a third at a time, each new neuron the best of many candidates for the current residual (`insertion`), goes through
+rounds that exchange the neurons that matter least if the error falls, and settles. `steps` bounds the sum of the steps
+of growth, of the rounds whose change was kept and of settling; if it is too small for the growth, neurons are inserted
+without steps in between. Every member of a batch has its own generator and steps, as in a single fit.
 """
 
 from __future__ import annotations
@@ -100,10 +97,8 @@ def solve(
         most = _SETTLING_STEPS + rounds * _ROUND_STEPS
         if steps is not None:
             most = check_steps(steps)
-        width = check_width(width)
-        nets = [
-            chosen.network(width, problem.d_in, problem.d_out, seed=start_seed(seed, s) % 2**31) for s in range(starts)
-        ]
+        sizes, seeds = (check_width(width), problem.d_in, problem.d_out), (start_seed(seed, s) for s in range(starts))
+        nets = [chosen.network(*sizes, seed=s % 2**31) for s in seeds]
         return _solve_module(chosen.name, nets, tensors(problem), most, float(_ridges(ridge, 1)[0]))
     how = {"starts": starts, "rounds": rounds, "steps": steps, "ridge": ridge, "device": device, "start": start}
     (solution,) = varpro_many(chosen, x, y, [(width, seed)], **how, progress=progress)
@@ -218,11 +213,7 @@ class _Search(NamedTuple):
 
 
 def parts(widths: Sequence[int], bytes_per_neuron: int, device: torch.device) -> list[list[int]]:
-    """The indices of `widths` in parts, the widest first.
-
-    A part is padded to its first width. On a GPU one large part is faster in spite of padding. On a CPU each part has
-    one width, so that results equal those of single fits to rounding.
-    """
+    """The indices of `widths` in parts, the widest first; on a CPU of one width each, as in single fits."""
     cpu = device.type == "cpu"
     threads, most = (torch.get_num_threads(), _CPU_BYTES) if cpu else (1, _CUDA_BYTES)
     share = sum(w**2 for w in widths) / threads
@@ -240,22 +231,14 @@ def parts(widths: Sequence[int], bytes_per_neuron: int, device: torch.device) ->
 
 
 def on_threads(work: Callable[[_Part], _Result], pieces: Sequence[_Part], device: torch.device) -> Iterator[_Result]:
-    """The results in order; on a CPU the pieces are distributed over the number of threads that torch has.
-
-    Each thread computes with one thread of torch, which keeps all cores busy: small matrix products do not parallelize.
-    The main thread stays free to handle Ctrl-C, so that a single piece has a thread too.
-    """
+    """The results in order; on a CPU each of torch's threads computes pieces with one thread of torch."""
     if device.type != "cpu":
         return map(work, pieces)
     return shared_out(work, pieces, min(torch.get_num_threads(), len(pieces)))
 
 
 def open_maps(model: ProductModel, width: int, generator: torch.Generator) -> Tensor:
-    """Maps (1, maps, width, d_in + 1) in random directions whose gates are open at every row.
-
-    Products of such gates with lines are polynomials, for example two neurons that are x^2 + y^2. Candidates for
-    insertion have their hyperplanes between the rows and would not find them.
-    """
+    """Maps (1, maps, width, d_in + 1) in random directions whose gates are open at every row."""
     theta = draw(model, width, generator).to(model.x.device)
     values = model.x[:, :-1] @ theta[0, :, :-1].mT
     least, most = values.amin(0), values.amax(0)
@@ -264,11 +247,7 @@ def open_maps(model: ProductModel, width: int, generator: torch.Generator) -> Te
 
 
 def polynomial_losses(unit: Unit, data: Standard, members: int) -> list[float]:
-    """The loss of the best polynomial for each member: a lower bound for networks whose gates are all open.
-
-    It is infinite, so that such networks are not tried, if the gate is not a power of relu or there are too many
-    monomials.
-    """
+    """The loss of the best polynomial, a lower bound for networks of open gates, or infinity to try none."""
     x, degree = data.x[:, :-1], unit.degree
     monomials = math.inf if degree is None else math.comb(x.shape[1] + degree, degree)
     if degree is None or monomials > min(_MONOMIALS, len(x) // 2) or monomials * len(x) > _VALUES:
@@ -339,17 +318,15 @@ class _Batch:
     def change(self) -> None:
         """One round: exchange some of the cheapest neurons for new ones, in the members where the loss falls.
 
-        A gain that needs more than the remaining steps ends the rounds of a member, so that a fit with more steps
-        continues a fit with fewer.
+        A gain that needs more than the remaining steps ends the rounds of a member.
         """
         takes_part = self.grown & (self.left > 0)
         if not takes_part.any():
             return
-        most = [min(max(_FEW, round(_SHARE * n)), max(n - 1, 1)) for n in self.neurons().tolist()]
-        exchanged = [
-            int(torch.randint(1, k + 1, (1,), generator=g)) for k, g in zip(most, self.generators, strict=True)
-        ]
-        at = self.at
+        at, exchanged = self.at, []
+        for n, g in zip(self.neurons().tolist(), self.generators, strict=True):
+            most = min(max(_FEW, round(_SHARE * n)), max(n - 1, 1))
+            exchanged.append(int(torch.randint(1, most + 1, (1,), generator=g)))
         fewer = remove(at.model, at.projection, exchanged, self.generators)
         trial = ProjectedBatch(*insert(fewer, at.theta, fewer.project(at.theta), exchanged, self.generators))
         end = self.descend(trial, np.where(takes_part, _ROUND_STEPS, 0), _ROUGH)
@@ -364,10 +341,7 @@ class _Batch:
         self.remember(end, members.tolist())
 
     def settle(self) -> None:
-        """Descend to the end, and again if the loss has fallen so far that the prior, which depends on it, is outdated.
-
-        If steps were given, the descent also continues until it converges or the steps run out.
-        """
+        """Descend to the end, again if the loss has fallen so far that the prior is outdated or given steps remain."""
         steps = np.minimum(_SETTLING_STEPS, self.left)
         for settling in count(1):
             before = self.at.losses()
@@ -385,11 +359,9 @@ class _Batch:
                 return
 
     def weigh(self) -> None:
-        """Update the prior on coefficients, N(0, 1000^2) for data of unit variance.
+        """Update the prior on coefficients, N(0, 1000^2), a ridge that vanishes with the error.
 
-        The line of a gate that is open at few rows is hardly determined between them, and neither is the difference of
-        neighboring steep gates: without a prior the fit has spikes there. With the mean squared error as the variance
-        of the noise, the prior is this ridge, which vanishes with the error.
+        Without it the fit has spikes where the lines of gates are hardly determined.
         """
         model, error = self.at.model, self.at.projection.loss / len(self.at.model.x)
         self.at = ProjectedBatch(replace(model, ridge=self.ridge + error / _LARGEST**2), self.at.theta)
