@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from gatelab.errors import GatelabError
-from gatelab.sweep.processes import RetryingPool
+from gatelab.sweep.processes import Pool
 from gatelab.sweep.run import Run
 from gatelab.sweep.worker import ONE_THREAD, Computed, compute, one_thread
 
@@ -36,7 +36,7 @@ def compute_there(run: Run, paths: list[str]) -> Computed:
         return compute(run)
 
 
-class RayPool(RetryingPool):
+class RayPool(Pool):
     """Runs as Ray tasks, each with one CPU and `gpus` GPUs."""
 
     def __init__(self, jobs: int | None, address: str | None, gpus: float) -> None:
@@ -95,7 +95,7 @@ class RayPool(RetryingPool):
                 slots.append(int(resources.get(name, 0) / wanted))
         return min(slots)
 
-    def _pending(self) -> int:
+    def pending(self) -> int:
         return len(self._todo) + len(self._tasks)
 
     def _hand_out(self) -> None:
