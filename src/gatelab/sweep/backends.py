@@ -18,7 +18,7 @@ from typing import Literal
 from gatelab.display import Compact
 from gatelab.errors import GatelabError, real_number, unknown_name
 from gatelab.interrupts import held_back
-from gatelab.sweep.leases import Leaseholder, Leases, beating, leaseholder
+from gatelab.sweep.leases import Leaseholder, beating, leaseholder
 from gatelab.sweep.processes import Pool, ProcessPool, SerialPool
 from gatelab.sweep.run import Record, Run
 from gatelab.sweep.store import Store
