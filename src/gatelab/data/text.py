@@ -7,11 +7,12 @@ the text and of the tokenizer, and memory-mapped.
 from __future__ import annotations
 
 import hashlib
+import io
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -65,7 +66,7 @@ SPLITS = {"enwik8": (90_000_000, 5_000_000, 5_000_000)}
 
 @dataclass(frozen=True, eq=False)
 class TextData:
-    """Training and test tokens of one text: the test tokens are its end, preceded by the validation tokens, if any.
+    """Training tokens of one text, then its validation tokens, if any, then its test tokens.
 
     Attributes:
         name: the name of the text or of its file.
@@ -90,8 +91,10 @@ class TextData:
 
     def __post_init__(self) -> None:
         whole_number("vocabulary", self.vocabulary, 1)
-        parts = {name: getattr(self, name) for name in ("train", "test", "valid")}
-        for name, tokens in ((n, np.asarray(t)) for n, t in parts.items() if t is not None):
+        for name in ("train", "test", "valid"):
+            if getattr(self, name) is None:
+                continue
+            tokens = np.asarray(getattr(self, name))
             if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
                 raise GatelabError(
                     f"the {name} tokens have the shape {tokens.shape} and {tokens.dtype}; give whole numbers in a row"
@@ -110,11 +113,7 @@ class TextData:
         return one_line(self, f"{shorten(self.name)}: {counted} of {self.vocabulary}")
 
     def tuning(self) -> TextData:
-        """The data with the validation tokens as test tokens.
-
-        Returns:
-            The data on which hyperparameters such as the learning rate are chosen.
-        """
+        """The data with the validation tokens as test tokens, by which hyperparameters are chosen."""
         if self.valid is None:
             raise GatelabError(
                 f"{self.name} has no validation tokens to choose by; read it with valid_fraction=0.05, or give valid"
@@ -215,7 +214,7 @@ def text_data(
         raw, cuts = text_content(path, name), np.cumsum(SPLITS[name])
         train, valid, test = (text_tokens(raw[a:b], encoder) for a, b in zip((0, *cuts[:2]), cuts, strict=True))
     else:
-        if is_parquet(path):
+        if path.suffix.lower() == ".parquet":
             tokens = parquet_tokens(path, encoder)
         else:
             tokens = text_tokens(text_content(path, name), encoder, path)
@@ -258,7 +257,7 @@ def checked_shares(
 def text_file(source: str | Path, progress: Progress | None) -> Path:
     if source in TEXTS:
         archive = TEXTS[str(source)]
-        return locate(archive, str(source), progress, write_sample if archive is FINEWEB else None)
+        return locate(archive, str(source), progress, read_sample if archive is FINEWEB else None)
     path = Path(source).expanduser()
     if not path.is_file():
         raise GatelabError(f"there is no file {path}; give one, or one of {', '.join(map(repr, TEXTS))}")
@@ -269,10 +268,6 @@ def is_checked(name: str | Path) -> bool:
     return name in TEXTS and bool(TEXTS[str(name)].member)
 
 
-def is_parquet(path: Path) -> bool:
-    return path.suffix.lower() == ".parquet"
-
-
 def text_content(path: Path, name: str) -> bytes:
     """The content of a text's file, unpacked; that of a zip's member is checked by its hash."""
     if is_checked(name):
@@ -280,16 +275,15 @@ def text_content(path: Path, name: str) -> bytes:
     return content(path, "its source")
 
 
-def write_sample(url: str, file: IO[bytes]) -> None:
-    """Write the first documents of the official file of FineWeb-Edu."""
+def read_sample(url: str) -> bytes:
+    """The first documents of the official file of FineWeb-Edu."""
+    text = ""
     with RangeFile(url) as remote:
-        parts, length = [], 0
         for document in documents(remote, url):
-            parts.append(document)
-            length += len(document)
-            if length >= SAMPLE:
+            text += document
+            if len(text) >= SAMPLE:
                 break
-    file.write("".join(parts)[:SAMPLE].encode())
+    return text[:SAMPLE].encode()
 
 
 def documents(file: Any, name: object) -> Iterator[str]:
@@ -345,12 +339,10 @@ def cached_tokens(key: str, encoder: BPE | ByteTokenizer, make: Callable[[], Tok
     if not len(tokens):
         return tokens  # an empty file cannot be mapped
 
-    def save(part: Path) -> None:
-        with part.open("wb") as out:
-            np.save(out, tokens, allow_pickle=False)
-
+    file = io.BytesIO()
+    np.save(file, tokens, allow_pickle=False)
     try:
-        return np.load(write_whole(cached, save), mmap_mode="r", allow_pickle=False)
+        return np.load(write_whole(cached, file.getvalue()), mmap_mode="r", allow_pickle=False)
     except GatelabError:
         return tokens  # the cache cannot be written, such as on a full disk
 
