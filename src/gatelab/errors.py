@@ -37,9 +37,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> GatelabError:
 
     known = sorted(known)
     near = get_close_matches(str(name).lower(), known, n=3, cutoff=0.6)
-    guess = "."
-    if near:
-        guess = f"; did you mean {' or '.join(repr(n) for n in near)}?"
+    guess = f"; did you mean {' or '.join(map(repr, near))}?" * bool(near) or "."
     return GatelabError(f"no {kind} is called {name!r}{guess} Known: {', '.join(known)}")
 
 
@@ -59,15 +57,14 @@ def whole_number(what: str, value: Any, least: int, most: int = MOST, *, of: str
         ...
     gatelab.errors.GatelabError: width is 0; give a whole number of neurons, 1 or more
     """
-    counted = f" of {of}" * bool(of)
     try:
         number = operator.index(value)
     except TypeError:
         number = least - 1
-    span = f"from {least} to {most}"
-    if most == MOST >= number:
-        span = f"{least} or more"
     if isinstance(value, bool) or not least <= number <= most:
+        counted, span = f" of {of}" * bool(of), f"from {least} to {most}"
+        if most == MOST >= number:
+            span = f"{least} or more"
         raise GatelabError(f"{what} is {value!r}; give a whole number{counted}, {span}")
     return number
 

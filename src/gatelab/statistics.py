@@ -10,13 +10,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from numbers import Real
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gatelab.arrays import Array
-from gatelab.errors import GatelabError
+from gatelab.errors import GatelabError, real_number
 
 LEVEL = 0.95
 DRAWS = 2000
@@ -113,9 +112,7 @@ def bootstrap(
 
 def check_level(level: float) -> float:
     """The level of an interval, between 0 and 1."""
-    if not (isinstance(level, Real) and 0 < level < 1):
-        raise GatelabError(f"level is {level!r}; give a share between 0 and 1, such as 0.95")
-    return float(level)
+    return real_number("level", level, above=0, below=1)
 
 
 @cache
@@ -176,8 +173,7 @@ def holm(p: ArrayLike) -> Array:
     """Correct the p-values of several tests by Holm's step-down procedure.
 
     The probability of rejecting any true null hypothesis is at most alpha if those with a corrected p of at most alpha
-    are rejected, also for dependent tests. The smallest p is multiplied by the number of tests n, the next by n - 1,
-    and so on; the corrected values do not decrease.
+    are rejected, also for dependent tests.
 
     >>> holm([0.01, 0.04, 0.03]).tolist()
     [0.03, 0.06, 0.06]
@@ -186,7 +182,5 @@ def holm(p: ArrayLike) -> Array:
     if values.ndim != 1 or not ((values >= 0) & (values <= 1)).all():
         raise GatelabError(f"p-values are a list of numbers from 0 to 1, not {values.tolist()}")
     order = np.argsort(values, kind="stable")
-    stepped = np.maximum.accumulate((len(values) - np.arange(len(values))) * values[order])
-    corrected = np.empty_like(values)
-    corrected[order] = np.minimum(stepped, 1.0)
-    return corrected
+    stepped = np.maximum.accumulate(np.arange(len(values), 0, -1) * values[order])
+    return np.minimum(stepped, 1.0)[np.argsort(order)]

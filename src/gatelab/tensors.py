@@ -84,10 +84,12 @@ def unpack(content: bytes, name: str, remedy: str) -> dict[str, np.ndarray]:
 
 def kind_of(path: str | Path, remedy: str) -> str:
     """The type of the saved object, empty if gatelab did not write the file; its arrays are not read."""
-    return _read(path, remedy, "numpy", with_arrays=False).kind
+    return read(path, remedy, with_arrays=False).kind
 
 
-def read(path: str | Path, remedy: str, framework: Literal["numpy", "pt"] = "numpy") -> Content:
+def read(
+    path: str | Path, remedy: str, framework: Literal["numpy", "pt"] = "numpy", *, with_arrays: bool = True
+) -> Content:
     """The content of a file, with arrays of numpy or tensors of torch; `remedy` is for the error message.
 
     >>> import tempfile
@@ -97,10 +99,6 @@ def read(path: str | Path, remedy: str, framework: Literal["numpy", "pt"] = "num
     >>> content.kind, content.facts, content.arrays["G"]
     ('Fit', {'width': 2}, array([1., 1.]))
     """
-    return _read(path, remedy, framework, with_arrays=True)
-
-
-def _read(path: str | Path, remedy: str, framework: Literal["numpy", "pt"], with_arrays: bool) -> Content:
     path = Path(path)
     if not path.is_file():
         raise GatelabError(f"there is no file {path}; {remedy}")
@@ -148,8 +146,7 @@ def check_finite(path: str | Path, arrays: Mapping[str, Any], remedy: str) -> No
     """Refuse arrays with NaN or infinite values."""
     for name, array in arrays.items():
         values = np.asarray(array)
-        if values.dtype.kind == "f" and not np.isfinite(values).all():
-            bad = int((~np.isfinite(values)).sum())
+        if values.dtype.kind == "f" and (bad := int((~np.isfinite(values)).sum())):
             raise GatelabError(f"{path}: {bad} of {values.size} values of {name} are NaN or infinite; {remedy}")
 
 

@@ -270,8 +270,8 @@ def test_tiny_imagenet_from_its_folder(folder, no_network, inner):
     [
         ("train/n01/images/n01_2.JPEG", _jpeg((1, 2, 3))[:300], r"n01_2\.JPEG cannot be read.*copy it again"),
         ("train/n01/images/n01_2.JPEG", _jpeg(0, "L", (32, 64)), r"n01_2.*shape \(3, 64, 32\), others"),
-        ("val/val_annotations.txt", b"val_0.JPEG\tn02\n", r"does not name val_1\.JPEG"),
-        ("val/val_annotations.txt", b"val_0.JPEG\tn99\n", "'val_0.JPEG.tn99', whose class is not in train"),
+        ("val/val_annotations.txt", b"val_0.JPEG\tn02\n", r"gives val_1\.JPEG no class"),
+        ("val/val_annotations.txt", b"val_0.JPEG\tn99\n", r"gives val_\d\.JPEG no class"),
         ("val/val_annotations.txt", None, r"lacks .*val/val_annotations\.txt"),
     ],
 )

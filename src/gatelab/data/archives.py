@@ -64,7 +64,7 @@ def missing(what: str, looked_for: Iterable[object], url: str) -> GatelabError:
 
 
 def locate(archive: Archive, what: str, progress: Progress | None = None, read: Reader | None = None) -> Path:
-    """The file of an archive in `GATELAB_DATA` or in the cache, downloaded if needed; `read` returns a part of the file at its address."""
+    """The file of an archive in `GATELAB_DATA` or in the cache, downloaded by `read` or as a whole if needed."""
     folders = places(archive.folder)
     if not folders:
         return download(archive, what, progress, read)
@@ -135,6 +135,9 @@ class RangeFile(io.RawIOBase):
         if "Content-Range" not in answer.headers:
             raise OSError("the server does not support range requests")
         return answer
+
+    def readable(self) -> bool:
+        return True
 
     def seek(self, offset: int, whence: int = 0) -> int:
         self.position = offset + (0, self.position, self.size)[whence]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from gatelab.arrays import Array, finite_array, refuse_masked
 from gatelab.display import Compact, counted, one_line
-from gatelab.errors import GatelabError, check_seed, real_number, unknown_name
+from gatelab.errors import GatelabError, check_seed, real_number, unknown_name, whole_number
 
 if TYPE_CHECKING:
     from gatelab.data.definition import Problem
@@ -83,22 +83,20 @@ def row_keys(*parts: Array) -> NDArray[np.void]:
     return rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
 
 
-def split(x: Array, y: Array, test_fraction: float, seed: int) -> tuple[Data, Data]:
+def split(rows: Data, test_fraction: float, seed: int) -> tuple[Data, Data]:
     """Training and test rows; rows of equal x stay on one side."""
     real_number("test_fraction", test_fraction, above=0, below=1)
-    source = seeds(seed)
-    everything = Data(x, y)
-    distinct, group = np.unique(row_keys(everything.x), return_inverse=True)
+    generator = np.random.default_rng(seeds(seed))
+    distinct, group = np.unique(row_keys(rows.x), return_inverse=True)
     groups = len(distinct)
     if groups < 4:
         raise GatelabError(
-            f"the data have {len(x)} rows with {groups} distinct x; rows of equal x stay together, so at least 4 are"
+            f"the data have {rows.n} rows with {groups} distinct x; rows of equal x stay together, so at least 4 are"
             " needed to split into train and test: give more, or, of arrays, the test data yourself as test=(x, y)"
         )
     n_test = min(max(round(test_fraction * groups), 2), groups - 2)
-    tested = np.random.default_rng(source).permutation(groups) < n_test
-    in_test = tested[group.ravel()]
-    return Data(x[~in_test], y[~in_test]), Data(x[in_test], y[in_test])
+    in_test = (generator.permutation(groups) < n_test)[group.ravel()]
+    return Data(rows.x[~in_test], rows.y[~in_test]), Data(rows.x[in_test], rows.y[in_test])
 
 
 def given_test(test: Any) -> Data:
@@ -118,6 +116,14 @@ def refuse_shared_rows(train: Data, test: Data) -> None:
             f"{shared} of {test.n} test rows are training rows too, so the test error would partly be"
             " training error; remove them from one side, or leave test out for a split"
         )
+
+
+def sizes(n: Any, n_test: Any) -> tuple[int, int]:
+    """The numbers of training and of test points, which are equal by default."""
+    n = whole_number("n", n, 2, MAX_POINTS)
+    if n_test is None:
+        return n, n
+    return n, whole_number("n_test", n_test, 2, MAX_POINTS)
 
 
 def sample(sampling: str, interval: tuple[float, float], n: int, d_in: int, rng: np.random.Generator) -> Array:
