@@ -21,7 +21,7 @@ if str(ROOT) not in sys.path:
 
 from benchmarks import datasets, tables  # noqa: E402
 from benchmarks.datasets import CLASSES, REGRESSION, DataSet, Facts, facts_of, load, source  # noqa: E402
-from benchmarks.estimators import Method, as_numbers, methods  # noqa: E402
+from benchmarks.estimators import Method, as_numbers  # noqa: E402
 from benchmarks.tables import Record, complete, key_of, splits  # noqa: E402
 
 SHIPPED = [s for s in (*REGRESSION, *CLASSES) if s.package == "scikit-learn"]
@@ -30,18 +30,6 @@ IRIS = next(s for s in CLASSES if s.name == "iris")
 
 
 # Sets.
-
-
-def test_there_are_enough_sets_of_every_kind() -> None:
-    assert f"on {len(REGRESSION)} and {len(CLASSES)} tables" in (ROOT / "CHANGELOG.md").read_text()
-    for sets, least in ((REGRESSION, 15), (CLASSES, 10)):
-        assert len({s.name for s in sets}) == len(sets)
-        unseen = [s for s in sets if not s.development]
-        assert len(unseen) >= least
-        assert sum(s.facts.categories > 0 for s in unseen) >= 5
-        assert sum(s.facts.missing > 0 for s in unseen) >= 4
-        assert all(200 <= s.rows <= 5000 for s in unseen if s.rows < 10_000)
-        assert sum(s.rows >= 10_000 for s in unseen) == 1
 
 
 @pytest.mark.parametrize("dataset", SHIPPED, ids=lambda s: s.name)
@@ -197,9 +185,3 @@ def test_the_command_fits_what_lacks_and_shows_it(tmp_path: Path, capsys: pytest
         tables.main("regressors", names="svm", record=path)
     with pytest.raises(SystemExit, match=r"no set is called bostn; there are .*boston"):
         tables.main("regressors", sets="bostn", record=path)
-
-
-def test_methods_have_names_of_their_own() -> None:
-    for listed in (methods("regression"), methods("classes")):
-        assert len({m.name for m in listed}) == len(listed)
-        assert all(m.name.startswith("gated") == m.ours for m in listed)

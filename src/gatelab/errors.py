@@ -48,10 +48,6 @@ def whole_number(what: str, value: Any, least: int, most: int = MOST, *, of: str
 
     >>> whole_number("seed", 7, 0)
     7
-    >>> whole_number("seed", 1.5, 0)
-    Traceback (most recent call last):
-        ...
-    gatelab.errors.GatelabError: seed is 1.5; give a whole number, 0 or more
     >>> whole_number("width", 0, 1, of="neurons")
     Traceback (most recent call last):
         ...
@@ -100,13 +96,7 @@ def real_number(
 
 
 def check_seed(seed: Any) -> int:
-    """The seed as an int of 0 or more.
-
-    >>> check_seed(-1)
-    Traceback (most recent call last):
-        ...
-    gatelab.errors.GatelabError: seed is -1; give a whole number, 0 or more
-    """
+    """The seed as an int of 0 or more."""
     return whole_number("seed", seed, 0)
 
 

@@ -202,12 +202,11 @@ def labeled(
     """The data of images and labels; `counts` are the numbers of images in the complete data set."""
     described, parts = [], []
     for part, (images, labels), count in (("training", train, counts[0]), ("test", test, counts[1])):
-        if len(images) != len(labels):
+        if len(images) != len(labels) or labels.max() >= len(classes):
             raise GatelabError(
-                f"{name} has {len(images)} {part} images and {len(labels)} labels; copy its files again, all of them"
+                f"{name} has {len(images)} {part} images and {len(labels)} labels up to {labels.max()} of"
+                f" {len(classes)} classes; copy its files again, all of them"
             )
-        if labels.max() >= len(classes):
-            raise GatelabError(f"{name} has a label {labels.max()}, but {len(classes)} classes; copy its files again")
         share = f"{len(images)} of " * (len(images) != count)
         described.append(f"{share}{count} {part} images")
         # Arrays over the bytes of a file are read-only, but tensors must be writable.
@@ -251,13 +250,9 @@ def read_idx(path: Path, dimensions: int, url: str) -> Bytes:
 def cifar_rows(raw: bytes, path: Path, rows: int | None) -> Rows:
     """Rows in CIFAR-10's binary layout: a byte for the label, then the red, green and blue planes of 32 x 32."""
     if not raw or len(raw) % RECORD or (rows and len(raw) != rows * RECORD):
-        expected = f"{rows or 'whole'} records"
-        raise damage_error(path, f"{len(raw)} bytes are not {expected} of {RECORD}", CIFAR10.url)
+        raise damage_error(path, f"{len(raw)} bytes are not {rows or 'whole'} records of {RECORD}", CIFAR10.url)
     records = np.frombuffer(raw, np.uint8).reshape(-1, RECORD)
-    labels = records[:, 0].astype(np.int64)
-    if labels.max() > 9:
-        raise damage_error(path, f"a label is {labels.max()}, they are 0 to 9", CIFAR10.url)
-    return records[:, 1:].reshape(-1, 3, 32, 32), labels
+    return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0].astype(np.int64)
 
 
 def tar_members(path: Path, names: Sequence[str], url: str) -> dict[str, bytes]:

@@ -1,7 +1,6 @@
 """Tokenized texts: registered ones, such as enwik8, or any file, by the tokenizers of `gatelab.data.tokens`.
 
-Tokens are uint16 in memory, bytes uint8; batches are functions of the step. Encoded texts are cached under the hash of
-the text and of the tokenizer, and memory-mapped.
+Encoded texts are cached under the hash of the text and of the tokenizer, and memory-mapped.
 """
 
 from __future__ import annotations
@@ -309,7 +308,7 @@ def parquet_tokens(path: Path, encoder: BPE | ByteTokenizer) -> Tokens:
     def tokens() -> Tokens:
         end = np.array([] if encoder.end is None else [encoder.end], encoder.dtype)
         parts = [part for document in documents(path, path) for part in (encoder.encode(document), end)]
-        return np.concatenate([np.empty(0, encoder.dtype), *parts])
+        return np.concatenate([end[:0], *parts])
 
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -329,8 +328,7 @@ def text_tokens(raw: bytes, encoder: BPE | ByteTokenizer, path: Path | None = No
 
 def cached_tokens(key: str, encoder: BPE | ByteTokenizer, make: Callable[[], Tokens]) -> Tokens:
     """The cached tokens under a key, memory-mapped; `make` computes them if they are missing."""
-    # A tokenizer without files has no fingerprint, so that its tokens cannot be cached.
-    if not encoder.fingerprint:
+    if not encoder.fingerprint:  # a tokenizer without files
         return make()
     cached = cache_folder() / "tokens" / f"{fingerprint([f'{key} {encoder.fingerprint}'], 24)}.npy"
     with suppress(OSError, ValueError, EOFError):  # missing or damaged

@@ -139,8 +139,7 @@ def read_bpe(encoder: str | Path, vocab: str | Path) -> BPE:
     # The library would neither name the missing token of a merge nor report missing bytes.
     try:
         merges = [(left, right) for left, right in pairs]
-        needed = [token for left, right in merges for token in (left, right, left + right)]
-        for token in (*needed, *alphabet):
+        for token in (*alphabet, *(token for left, right in merges for token in (left, right, left + right))):
             table[token]
     except (KeyError, ValueError) as error:
         raise GatelabError(f"{encoder} and {vocab} do not belong together ({error!r}); {COPY}") from error

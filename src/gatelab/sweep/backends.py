@@ -32,10 +32,7 @@ _WAIT = 0.2  # seconds between checks of the clock, of Ctrl-C and of the runs th
 
 @dataclass(frozen=True)
 class Plan:
-    """The number of runs that are `done`, that have `failed` and stay so, and that a sweep would compute (`todo`).
-
-    `expected_seconds` is None if no run of the task has been timed yet.
-    """
+    """The numbers of runs that are done, that failed, and that a sweep would compute, and the seconds, if known."""
 
     done: int
     failed: int
@@ -45,11 +42,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Progress(Compact):
-    """The state of a sweep after its latest `record`.
-
-    Of `total` runs, `stored` had a record already, `computed` were computed, and `failed` of both have failed;
-    `elapsed` seconds have passed.
-    """
+    """The state of a sweep after its latest record; `failed` are among the stored or the computed runs."""
 
     record: Record
     total: int
@@ -68,7 +61,7 @@ def plan(runs: Iterable[Run], store: Store | str | Path | None, *, retry_failed:
 
     Args:
         runs: The runs; equal runs count once.
-        store: The store or its file, which is created if it does not exist; None for no store.
+        store: The store or its file; None for no store.
         retry_failed: Whether failed runs would be computed again.
         jobs: The number of parallel runs.
 
@@ -106,8 +99,8 @@ def map_runs(
 ) -> Iterator[Record]:
     """Yield the records of all runs: first those in the store, then the others as they are computed, in any order.
 
-    A run that raises yields a failed record. Leaving the loop or pressing Ctrl-C stores the
-    finished runs and stops the others; the same call resumes. Several sweeps can share one store and its work.
+    A run that raises yields a failed record. Leaving the loop or pressing Ctrl-C stores the finished runs and stops the
+    others; the same call resumes. Several sweeps can share one store and its work.
 
     Args:
         runs: The runs; equal runs are computed once.

@@ -152,19 +152,13 @@ def _explain(path: Path, error: sqlite3.Error) -> str:
         case sqlite3.SQLITE_NOTADB:
             return f"{path} is not a gatelab store (not a SQLite file); give another path"
         case sqlite3.SQLITE_CORRUPT:
-            return (
-                f"{path} is damaged or was cut short ({error}); restore a copy, or save the readable part with: "
-                f"sqlite3 '{path}' .recover | sqlite3 recovered.db"
-            )
+            rescue = f"sqlite3 '{path}' .recover | sqlite3 recovered.db"
+            return f"{path} is damaged or was cut short ({error}); restore a copy, or save what is readable: {rescue}"
         case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
             return f"{path} cannot be written ({error}); give a path in a folder that you may write to"
-        case sqlite3.SQLITE_FULL:
-            return f"no space left for {path} ({error}); stored records are safe. Free some space and start again"
-        case sqlite3.SQLITE_IOERR:
-            return (
-                f"{path} could not be read or written ({error}); stored records are safe. Check the disk's space, "
-                "quota and connection, then start again"
-            )
+        case sqlite3.SQLITE_FULL | sqlite3.SQLITE_IOERR:
+            full = "no space left for" * (_code(error) == sqlite3.SQLITE_FULL) or "could not be read or written:"
+            return f"{full} {path} ({error}); stored records are safe. Check the disk, then start again"
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return f"{path} stays locked by another program; close that program or wait, and start again"
         case _:
@@ -173,20 +167,19 @@ def _explain(path: Path, error: sqlite3.Error) -> str:
 
 def pack(arrays: Mapping[str, np.ndarray] | bytes) -> bytes:
     """The bytes of these arrays; packed arrays are returned unchanged."""
-    content = arrays
-    if not isinstance(content, bytes):
-        for name, array in content.items():
-            if not isinstance(array, np.ndarray):
-                raise GatelabError(f"array {name!r} is a {type(array).__name__}; give a numpy array (tensor.numpy())")
-        try:
-            content = tensors.pack(content)
-        except (SafetensorError, KeyError, TypeError) as error:
-            kinds = ", ".join(f"{name}: {array.dtype}" for name, array in content.items())
-            raise GatelabError(f"these arrays cannot be stored ({kinds}); give arrays of numbers or bools") from error
-    if len(content) > LARGEST:
-        size = len(content) / 1e9
-        raise GatelabError(f"these arrays have {size:.2f} GB; a run may have {LARGEST / 1e9:.2f}, keep fewer")
-    return content
+    parts = {"": np.frombuffer(arrays, np.uint8)} if isinstance(arrays, bytes) else arrays
+    for name, array in parts.items():
+        if not isinstance(array, np.ndarray):
+            raise GatelabError(f"array {name!r} is a {type(array).__name__}; give a numpy array (tensor.numpy())")
+    if (size := sum(array.nbytes for array in parts.values())) > LARGEST:
+        raise GatelabError(f"these arrays have {size / 1e9:.2f} GB; a run may have {LARGEST / 1e9:.2f}, keep fewer")
+    if isinstance(arrays, bytes):
+        return arrays
+    try:
+        return tensors.pack(arrays)
+    except (SafetensorError, KeyError, TypeError) as error:
+        kinds = ", ".join(f"{name}: {array.dtype}" for name, array in arrays.items())
+        raise GatelabError(f"these arrays cannot be stored ({kinds}); give arrays of numbers or bools") from error
 
 
 COLUMNS = "key, task, arguments, status, metrics, history, error, seconds, versions, time, device"

@@ -1,12 +1,9 @@
 """`Run`, a function and its arguments, and `Record`, its result. Plain values and their canonical text.
 
-Plain values are None, bool, int, float, str, lists and tuples of plain values, and dicts of them with str keys.
-`encode` returns the canonical text: strict JSON in ASCII without spaces, with sorted keys, strings in Unicode's form
-NFC, and floats as the shortest digits that read back to the same bits. It depends on the value alone, so that its hash
-is the same in every process, on every machine and under every version of Python.
-
-3 and 3.0 differ, since a function may treat them differently. -0.0 becomes 0.0. JSON has no NaN and no infinity: they
-become `{"$float":"nan"}`, and keys that begin with a dollar are reserved for this.
+Plain values are None, bool, int, float, str, lists and tuples of plain values, and dicts of them with str keys. Their
+text is strict JSON in ASCII without spaces, with sorted keys, strings in Unicode's form NFC, and floats as the shortest
+digits that read back to the same bits, so that its hash is the same on every machine. 3 and 3.0 differ, -0.0 becomes
+0.0, and NaN becomes `{"$float":"nan"}`.
 """
 
 from __future__ import annotations
@@ -149,11 +146,9 @@ class Run:
 
 @dataclass(frozen=True)
 class RunOutcome(Compact):
-    """A task's result with more than metrics.
+    """A task's result with more than metrics: a history, such as losses, and arrays for the store, such as parameters.
 
-    `metrics` has plain values by name, `history` is, for example, the loss during training, and `device` the processor.
-    `arrays`, such as the parameters of a network, are kept in the store, if there is one; bytes made by
-    `gatelab.tensors.pack` are stored unchanged.
+    Arrays may be bytes made by `gatelab.tensors.pack`.
     """
 
     metrics: Mapping[str, Plain]
@@ -164,11 +159,7 @@ class RunOutcome(Compact):
 
 @dataclass(frozen=True)
 class Record:
-    """A run and its result. A failed run has a record too: `error` holds its traceback or the limit that it exceeded.
-
-    `status` is "done" or "failed"; the task returned `metrics` and `history`, on `device` in `seconds`; `versions` are
-    those of gatelab, torch and Python.
-    """
+    """A run and its result. A failed run has a record too, with its traceback; `versions` includes torch and Python."""
 
     run: Run
     status: RunStatus
@@ -233,10 +224,7 @@ def _flat(prefix: str, values: Mapping[str, Plain]) -> dict[str, Any]:
 
 
 def records_table(records: Iterable[Record]) -> pd.DataFrame:
-    """A table with one row per record and the columns of `Record.row`.
-
-    Missing values do not change the type of a column; columns of several types become text.
-    """
+    """A table with the columns of `Record.row`, which keep their types; those of several types become text."""
     import pandas as pd
 
     rows = [record.row() for record in records]

@@ -30,8 +30,6 @@ _UPSERT = f"{_INSERT} ON CONFLICT (key) DO UPDATE SET {_REPLACE} WHERE records.s
 class Store:
     """Records of runs and their networks in one file, which any number of sweeps and processes may share.
 
-    `path` is the file, which is created if it does not exist.
-
     >>> import tempfile
     >>> from gatelab.sweep import Run
     >>> folder = tempfile.TemporaryDirectory()
@@ -71,20 +69,14 @@ class Store:
     # records
 
     def put(self, record: Record, arrays: Mapping[str, np.ndarray] | bytes | None = None) -> bool:
-        """Store a record, with its network if it has one, and end the lease on its run.
-
-        Returns False if the store already has a done record, which stays.
-        """
+        """Store a record and its network; False if the store already has a done record, which stays."""
         networks = {}
         if arrays:
             networks[record.key] = pack(arrays)
         return self.put_all([record], networks) == 1
 
     def put_all(self, records: Iterable[Record], networks: Mapping[str, bytes] | None = None) -> int:
-        """Store many records in one transaction; return the number of new ones and of replaced failed ones.
-
-        `networks` has packed arrays (`database.pack`) by the keys of their records.
-        """
+        """Store many records and their packed networks by key; return the number of new and replaced ones."""
         rows = [to_row(r) for r in records]
         with self._writing() as db:
             written = 0
@@ -117,8 +109,7 @@ class Store:
     ) -> Iterator[Record]:
         """Records of one task, of one status, with given arguments, in the order in which they were stored.
 
-        `where={"unit": "glu", "net.width": 8}` gives an argument by its name, or by its dotted path inside a dict. None
-        matches arguments that are None or absent.
+        `where={"net.width": 8}` gives an argument by its dotted path. None matches one that is None or absent.
         """
         clause, values = conditions(task, status, where)
         rows = [row[0] for row in self._read(f"SELECT rowid FROM records {clause} ORDER BY rowid", values)]
