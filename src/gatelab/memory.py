@@ -103,11 +103,11 @@ def _groups() -> list[int]:
         if controllers and "memory" not in controllers.split(","):
             continue
         mount = _GROUPS / "memory" if controllers else _GROUPS
+        group = mount / path.lstrip("/")
         # Inside a container the path is that of the host, and the container's group is the mount itself.
-        for folder in (mount / path.lstrip("/"), *(mount / path.lstrip("/")).parents):
-            if folder == mount.parent:
-                break
-            free += _free_in_group(folder)
+        for folder in (group, *group.parents):
+            if folder.is_relative_to(mount):
+                free += _free_in_group(folder)
     return free
 
 

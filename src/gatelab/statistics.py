@@ -1,7 +1,6 @@
 """Confidence intervals by bootstrap and by the t-distribution, and Holm's correction of p-values.
 
-A bootstrap draws rows with replacement, `DRAWS` times by default, and takes percentiles; a t-interval uses the standard
-error of independent values. With fewer than two values both ends are nan.
+With fewer than two values both ends of an interval are nan.
 """
 
 from __future__ import annotations

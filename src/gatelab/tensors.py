@@ -34,11 +34,7 @@ class Content(Compact):
 
 
 def pack(arrays: Mapping[str, Any], kind: str = "", facts: Mapping[str, Any] | None = None) -> bytes:
-    """The bytes of a file with these arrays, of numpy or torch, and these plain values.
-
-    >>> len(pack({"G": np.zeros(3)}, "Fit", {"width": 3})) > 3 * 8
-    True
-    """
+    """The bytes of a file with these arrays, of numpy or torch, and these plain values."""
     about = None
     if kind:
         about = {f"{_PREFIX}{kind}": json.dumps(facts or {}, default=_item)}
@@ -67,11 +63,7 @@ def write_packed(path: str | Path, content: bytes) -> Path:
 
 
 def unpack(content: bytes, name: str, remedy: str) -> dict[str, np.ndarray]:
-    """The arrays in the bytes of such a file; `name` and `remedy` are for the error message.
-
-    >>> unpack(pack({"G": np.arange(3)}), "the file", "save it again")["G"]
-    array([0, 1, 2])
-    """
+    """The arrays in the bytes of such a file; `name` and `remedy` are for the error message."""
     from safetensors.numpy import load
 
     try:
@@ -130,15 +122,10 @@ def _reason(path: Path, error: Exception) -> str:
 
 def check_format(path: str | Path, facts: Mapping[str, Any], known: int) -> None:
     """Refuse files of a newer gatelab, and unknown formats."""
-    number = facts.get("format")
-    if isinstance(number, int) and number > known:
+    if (number := facts.get("format")) != known:
         raise GatelabError(
-            f"{path} was written by a newer gatelab (format {number}; this one reads {known}); update gatelab"
-        )
-    if number != known:
-        raise GatelabError(
-            f"{path} is damaged or was written by another version of gatelab (format {number!r}, not {known}); save it"
-            " again"
+            f"{path} is damaged or was written by another version of gatelab (format {number!r}; this one reads"
+            f" {known}); update gatelab, or save it again"
         )
 
 

@@ -1,8 +1,7 @@
 """`Problem`: training and test data from arrays, a file or a function.
 
-A split of arrays keeps rows of equal x on one side; the test points of a function are an independent uniform draw
-without noise. The exception is `protocol="paper"`, which tests on the training data, as the reference code of the first
-paper does with Friedman's problems and measured data, and marks the problem's name.
+With `protocol="paper"` a problem tests on the training data, as the reference code of the first paper does with
+Friedman's problems and measured data; its name is then marked.
 """
 
 from __future__ import annotations
@@ -58,11 +57,9 @@ class Problem:
         train: the training rows.
         test: the test rows.
         interval: the interval of a one-dimensional problem, which contains every x.
-        f: the function, if it is known: it maps an (N,) array to an (N,) array, and with several inputs an (N, d_in)
-            array to (N,) or (N, d_out).
+        f: the function, if it is known, as in `from_function`.
         description: a one-line description.
-        recipe: the arguments of `problem`, in plain values, from which another process makes the same; None for user
-            data.
+        recipe: the arguments of `problem`, in plain values; None for user data.
         columns: the names of the inputs, if the data have names.
         targets: the names of the targets, if the data have names.
         scales: the scales of a standardized problem, by which fits predict raw values; otherwise None.
@@ -203,9 +200,6 @@ class Problem:
         >>> p = Problem.from_arrays(x, np.sin(x), seed=1)
         >>> p.train.n, p.test.n, p.interval
         (40, 10, (0.0, 3.0))
-        >>> p = Problem.from_arrays(x, np.sin(x), name="wave", protocol="paper")
-        >>> p.name, p.train.n, p.test is p.train
-        ("wave (paper's protocol)", 50, True)
         """
         x, y = without_row_labels(x, "x"), without_row_labels(y, "y")
         columns, targets = tuple(columns) or names_of(x), tuple(targets) or names_of(y)

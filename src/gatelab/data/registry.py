@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from gatelab import tensors
-from gatelab.arrays import fingerprint
+from gatelab.arrays import Array, fingerprint
 from gatelab.data.archives import cache_folder
 from gatelab.data.definition import PAPER, Problem
 from gatelab.data.expression import INPUTS, Expression, parse
@@ -217,10 +217,11 @@ def formula(text: str) -> Expression:
 
 def describe(problem: Problem) -> dict[str, Any]:
     """The problem in plain values, which `restore` reads."""
-    if problem.recipe is not None and same_rows(problem, restore(problem.recipe)):
-        return dict(problem.recipe)
-    train, test = problem.train, problem.test
-    arrays = {"train_x": train.x, "train_y": train.y, "test_x": test.x, "test_y": test.y}
+    arrays = arrays_of(problem)
+    if problem.recipe is not None:
+        twin = restore(problem.recipe)  # `replace` may have changed the rows or the interval
+        if twin.interval == problem.interval and all(map(np.array_equal, arrays.values(), arrays_of(twin).values())):
+            return dict(problem.recipe)
     content = [part for name, array in sorted(arrays.items()) for part in (f"{name}{array.shape}", array)]
     key = fingerprint([repr((problem.name, problem.interval)), *content], 32)
     target = cached_data(key)
@@ -235,11 +236,9 @@ def describe(problem: Problem) -> dict[str, Any]:
     return description
 
 
-def same_rows(one: Problem, other: Problem) -> bool:
-    """Whether two problems have the same rows and interval: `replace` may have changed those of a recipe."""
-    pairs = ((one.train, other.train), (one.test, other.test))
-    rows = all(np.array_equal(a.x, b.x) and np.array_equal(a.y, b.y) for a, b in pairs)
-    return rows and one.interval == other.interval
+def arrays_of(problem: Problem) -> dict[str, Array]:
+    train, test = problem.train, problem.test
+    return {"train_x": train.x, "train_y": train.y, "test_x": test.x, "test_y": test.y}
 
 
 def restore(description: Mapping[str, Any]) -> Problem:
@@ -284,8 +283,6 @@ def check_problem(name: str) -> None:
 
     Args:
         name: the name of the problem.
-
-    >>> check_problem("paper-1d")
     """
     if name not in CATALOGUE:
         raise unknown_name("problem", name, CATALOGUE)

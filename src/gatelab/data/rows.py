@@ -108,9 +108,7 @@ def given_test(test: Any) -> Data:
 
 def refuse_shared_rows(train: Data, test: Data) -> None:
     """Refuse test rows that are equal to training rows in x and y; another target at the same x is a fair test."""
-    known = {key.tobytes() for key in row_keys(train.x, train.y)}
-    shared = sum(key.tobytes() in known for key in row_keys(test.x, test.y))
-    if shared:
+    if shared := int(np.isin(row_keys(test.x, test.y), row_keys(train.x, train.y)).sum()):
         raise GatelabError(
             f"{shared} of {test.n} test rows are training rows too, so the test error would partly be"
             " training error; remove them from one side, or leave test out for a split"
@@ -152,8 +150,7 @@ def values(f: Function, x: Array) -> Array:
         raise GatelabError(f"f is {f!r}; give a function that maps {shapes}")
     try:
         with np.errstate(all="ignore"):
-            # A copy, since a user's function may work in place.
-            y = f(x.copy())
+            y = f(x.copy())  # which may work in place
             refuse_masked(y, "the function's result")
             y = np.asarray(y)
     except GatelabError:
@@ -170,13 +167,12 @@ def values(f: Function, x: Array) -> Array:
             " of real numbers"
         )
     y = y.astype(np.float64)
-    bad = ~np.isfinite(y.reshape(len(y), -1)).all(axis=1)
-    if bad.any():
-        first = np.flatnonzero(bad)[np.argmin(x[bad]) if one else 0]
-        place = first_row(x[first].reshape(1, -1), most=None)
+    bad = np.flatnonzero(~np.isfinite(y.reshape(len(y), -1)).all(axis=1))
+    if len(bad):
+        first = bad[np.argmin(x[bad])] if one else bad[0]
         raise GatelabError(
-            f"the function is not finite at {int(bad.sum())} of {len(x)} points, the first of them at"
-            f" x = {place} (value {y[first]}); choose an interval where it is defined"
+            f"the function is not finite at {len(bad)} of {len(x)} points, the first of them at"
+            f" x = {first_row(x[first].reshape(1, -1))} (value {y[first]}); choose an interval where it is defined"
         )
     return y
 
@@ -338,12 +334,12 @@ def varying(rows: Array) -> NDArray[np.bool_]:
     return half_range > 8 * EPS * np.abs(rows).max(axis=0)
 
 
-def first_row(rows: Array, most: int | None = 5) -> str:
-    """The first row for an error message, with at most `most` values."""
+def first_row(rows: Array) -> str:
+    """The first row for an error message, with at most five values."""
     values = [f"{v:.6g}" for v in rows[0]]
     if len(values) == 1:
         return values[0]
-    return f"({', '.join(values[:most])}{', ...' * (len(values) > (most or len(values)))})"
+    return f"({', '.join(values[:5])}{', ...' * (len(values) > 5)})"
 
 
 def require_varying(y: Array) -> None:

@@ -195,17 +195,8 @@ def to_row(r: Record) -> tuple:
 
 def from_row(row: tuple) -> Record:
     key, task, text, status, metrics, history, error, seconds, versions, time, device = row
-    return Record(
-        Run.stored(task, text, key),
-        status,
-        metrics=decode(metrics),
-        history=tuple(np.frombuffer(history, "<f8").tolist()),
-        error=error,
-        seconds=seconds,
-        versions=decode(versions),
-        device=device,
-        time=time,
-    )
+    run, losses = Run.stored(task, text, key), tuple(np.frombuffer(history, "<f8").tolist())
+    return Record(run, status, decode(metrics), losses, error, seconds, decode(versions), device=device, time=time)
 
 
 def _argument(path: str) -> str:

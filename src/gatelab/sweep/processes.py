@@ -119,8 +119,7 @@ class ProcessPool(Pool):
         """All news; if there is none, wait for the next message."""
         heard: list[News] = []
         with suppress(queue.Empty):
-            if self._news.empty():
-                heard.append(self._news.get(timeout=max(0.001, timeout)))
+            heard.append(self._news.get(timeout=max(0.001, timeout)))
             while True:
                 heard.append(self._news.get_nowait())
         return heard

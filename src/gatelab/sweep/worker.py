@@ -58,7 +58,17 @@ def compute(run: Run) -> Computed:
     began = time.perf_counter()
     arrays = None
     try:
-        outcome = _outcome(run, resolve(run.task)(**run.arguments, **run.settings))
+        outcome = resolve(run.task)(**run.arguments, **run.settings)
+        if isinstance(outcome, Mapping):
+            outcome = RunOutcome(outcome)
+        if not isinstance(outcome, RunOutcome):
+            raise GatelabError(
+                f"the task {run.task!r} returned a {type(outcome).__name__}; let it return a dict of metrics or a "
+                "RunOutcome"
+            )
+        # Encoded and decoded: a value that is not plain fails this run alone, and a new record equals the stored one.
+        metrics = decode(encode(dict(outcome.metrics), "metrics"))
+        history = tuple(map(float, outcome.history))
         if outcome.arrays:
             arrays = pack(outcome.arrays)
     except KeyboardInterrupt:
@@ -68,32 +78,8 @@ def compute(run: Run) -> Computed:
         # Without the first frame, which is this function.
         lines = traceback.format_exception(type(error), error, error.__traceback__ and error.__traceback__.tb_next)
         return Computed(failed(run, "".join(lines).rstrip(), seconds))
-    seconds = time.perf_counter() - began
-    record = Record(
-        run,
-        "done",
-        metrics=outcome.metrics,
-        history=outcome.history,
-        seconds=seconds,
-        versions=versions(),
-        device=outcome.device,
-        time=now(),
-    )
-    return Computed(record, arrays)
-
-
-def _outcome(run: Run, returned: object) -> RunOutcome:
-    outcome = returned
-    if isinstance(returned, Mapping):
-        outcome = RunOutcome(returned)
-    if not isinstance(outcome, RunOutcome):
-        raise GatelabError(
-            f"the task {run.task!r} returned a {type(returned).__name__}; let it return a dict of metrics or a "
-            "RunOutcome"
-        )
-    # Encoded and decoded: a value that is not plain fails this run alone, and a new record equals the stored one.
-    metrics = decode(encode(dict(outcome.metrics), "metrics"))
-    return RunOutcome(metrics, tuple(map(float, outcome.history)), str(outcome.device), outcome.arrays)
+    facts = {"seconds": time.perf_counter() - began, "versions": versions(), "time": now()}
+    return Computed(Record(run, "done", metrics, history, device=str(outcome.device), **facts), arrays)
 
 
 def failed(run: Run, error: str, seconds: float = 0.0) -> Record:
