@@ -50,8 +50,8 @@ def to_plain(value: Any) -> Any:
 def from_plain(kind: type[T], values: Any, what: str = "") -> T:
     """The value of type `kind` that `to_plain` has written, restored by the annotations of the class.
 
-    Null is NaN where a float is expected. Fields with defaults may be missing; unknown names are ignored, so that a
-    newer file can be read. Other mismatches raise a `GatelabError` that names `what`.
+    Null is NaN where a float is expected. Fields with defaults may be missing, and unknown names are ignored. Other
+    mismatches raise a `GatelabError` that names `what`.
 
     >>> from gatelab.statistics import Interval
     >>> from_plain(Interval, {"value": -2.1, "low": -2.25, "high": None})

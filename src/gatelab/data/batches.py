@@ -28,20 +28,14 @@ def stream(seed: int, *place: int) -> torch.Generator:
 
 
 def batch_rows(n: int, size: int, step: int, seed: int) -> Tensor:
-    """The rows of the batch of that step: every epoch is a new permutation of all n rows, cut into batches.
-
-    The last rows of an epoch, fewer than `size`, are left out.
-    """
+    """The rows of the batch of that step: every epoch is a new permutation of all n rows, cut into whole batches."""
     size = whole_number("the batch size", size, 1, n, of="rows")
     epoch, place = divmod(step, n // size)
     return row_order(n, seed, epoch)[place * size : (place + 1) * size]
 
 
 def consecutive_rows(n: int, size: int, step: int, seed: int) -> Tensor:
-    """The rows of the batch of that step from the concatenated permutations of all epochs, without gaps.
-
-    A batch may therefore extend over two or more epochs.
-    """
+    """The rows of the batch of that step from the concatenated permutations of all epochs, without gaps."""
     size = whole_number("the batch size", size, 1, of="rows")
     first = whole_number("step", step, 0) * size
     end = first + size
@@ -96,10 +90,7 @@ def random_erasing(images: Tensor, generator: Generator, p: float = 0.5, value: 
 
 
 def resized_crop(images: Tensor, generator: Generator, scale: tuple[float, float] = (0.08, 1.0)) -> Tensor:
-    """A random rectangle of each image, resized to the old size by bilinear interpolation.
-
-    If none of ten draws fits, the image is unchanged.
-    """
+    """A random rectangle of each image, resized to the old size; the whole image if none of ten draws fits."""
     n, _, height, width = images.shape
     box = boxes(n, height, width, generator, scale, (3 / 4, 4 / 3), strict=False).to(images.device)
     top, left, h, w = box.unbind(1)
@@ -110,10 +101,7 @@ def resized_crop(images: Tensor, generator: Generator, scale: tuple[float, float
 
 
 def color_jitter(images: Tensor, generator: Generator, spans: Sequence[float] = (0.4, 0.4, 0.4)) -> Tensor:
-    """Blend each image, from 0 to 1, with black, with its mean gray and with its gray image, in random order.
-
-    The weights are drawn within the spans around 1; after each step values are clamped to [0, 1].
-    """
+    """Blend each image, from 0 to 1, with black, with its mean gray and with its gray image, in random order."""
     if images.shape[1] != 3:
         raise GatelabError(f"the images have {images.shape[1]} channels; colors need 3: red, green and blue")
     n = len(images)

@@ -132,10 +132,7 @@ class Problem:
         return self.train.d_out
 
     def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
-        """Plot the first output against each of the first inputs, at most three, in raw units.
-
-        The figure is written to `path` (.png, .svg or .pdf) if given; `ax` has the axes to draw into.
-        """
+        """Plot the first output against each of the first three inputs, into `ax` and to `path` if given."""
         from gatelab.plotting import saved
         from gatelab.plotting.functions import rows_figure
 
@@ -233,7 +230,7 @@ class Problem:
         """A problem from a CSV, Parquet, .npy or .npz file, one row per example.
 
         CSV files may have a header, be separated by commas, semicolons or tabs, and be gzipped. An .npz file holds one
-        array, or two called x (or X) and y. A column of row labels is ignored unless it is given as an input.
+        array, or two called x and y. A column of row labels is ignored unless it is given as an input.
 
         Args:
             path: the file.

@@ -34,9 +34,7 @@ SAMPLINGS = ("random", "grid")
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """Rows of inputs and targets, finite and float64.
-
-    One-dimensional arrays are read as columns. The arrays are copies.
+    """Rows of inputs and targets, finite and float64; one-dimensional arrays are read as columns.
 
     Attributes:
         x: the inputs, (N, d_in).
@@ -182,12 +180,7 @@ STANDARDIZED = "inputs and target standardized by the mean and standard deviatio
 
 @dataclass(frozen=True, eq=False)
 class Scale(Compact):
-    """The mean and the standard deviation of each column; 1 for a column that does not vary.
-
-    >>> scale = Scale.of(np.array([[1.0, 5.0], [3.0, 5.0]]))
-    >>> scale.shrink(np.array([[3.0, 6.0]])), scale.stretch(np.array([[1.0, 1.0]]))
-    (array([[1., 1.]]), array([[3., 6.]]))
-    """
+    """The mean and the standard deviation of each column; 1 for a column that does not vary."""
 
     mean: Array
     deviation: Array
@@ -344,11 +337,18 @@ def first_row(rows: Array) -> str:
 
 def require_varying(y: Array) -> None:
     y = y.reshape(len(y), -1)
-    if not varying(y).any():
+    if varying(y).any():
+        return
+    # Smaller differences are rounding errors of a constant.
+    if (np.ptp(y, axis=0) > 4 * EPS * np.abs(y).max(axis=0)).any():
         raise GatelabError(
-            f"the target is constant = {first_row(y)} on the {len(y)} training rows, up to rounding, which an output"
-            " bias fits exactly; choose another target, or subtract that constant first"
+            f"the target differs by {np.ptp(y, axis=0).max():.3g} about {first_row(y)}, which float64 can hardly"
+            " resolve; subtract that first"
         )
+    raise GatelabError(
+        f"the target is constant = {first_row(y)} on the {len(y)} training rows, which an output bias fits exactly;"
+        " choose another target"
+    )
 
 
 def seeds(seed: Any) -> np.random.SeedSequence:

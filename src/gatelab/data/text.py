@@ -142,10 +142,7 @@ class TextData:
         return torch.randint(count, (whole_number("size", size, 1),), generator=stream(seed, OFFSETS, step))
 
     def epoch_starts(self, step: int, size: int, context: int, seed: int = 0) -> Tensor:
-        """The starts of windows that do not overlap, so that an epoch visits every complete window once.
-
-        Every epoch has a new order of windows, and a batch may extend over two epochs.
-        """
+        """The starts of windows that do not overlap: every epoch visits every complete window once, in a new order."""
         count = (self.window_count(self.train, context, "training") - 1) // context + 1
         return context * consecutive_rows(count, whole_number("size", size, 1), step, seed)
 
@@ -193,10 +190,9 @@ def text_data(
 
     Args:
         source: "fineweb-edu", "tinyshakespeare", "enwik8", "wikitext-2", or a file: text, gzipped or zipped text, or
-            Parquet. A Parquet file, such as those of FineWeb-Edu, has its documents in the column "text"; each is
-            followed by the tokenizer's end of text. enwik8 has 90, 5 and 5 million bytes for training, validation and
-            testing, as in the literature, which are encoded separately. "wikitext-2" is the test text of WikiText-2,
-            split like a file.
+            Parquet, with documents in the column "text", each followed by the tokenizer's end of text. enwik8 has 90, 5
+            and 5 million bytes for training, validation and testing, as in the literature. "wikitext-2" is the test
+            text of WikiText-2, split like a file.
         tokenizer: "gpt2", "bytes" (256 tokens), or a `BPE`.
         test_fraction: the share of the tokens for testing, by default a tenth.
         valid_fraction: the share of the tokens for validation, by default none.
