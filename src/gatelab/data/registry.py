@@ -82,9 +82,7 @@ def problem(
     """
     options: Any = {"interval": interval, "n": n, "n_test": n_test, "sampling": sampling, "noise": noise, "seed": seed}
     options |= {"standardize": standardize, "protocol": protocol}
-    given = [
-        name for name, value in options.items() if value is not None and (name not in USUAL or value != USUAL[name])
-    ]
+    given = [k for k, v in options.items() if v is not None and (k not in USUAL or v != USUAL[k])]
     if isinstance(spec, Problem):
         if given:
             raise GatelabError(

@@ -215,8 +215,7 @@ def text_data(
             tokens = text_tokens(text_content(path, name), encoder, path)
         n_valid, n_test = (round(share * len(tokens)) for share in shares)
         train, valid, test = np.split(tokens, [len(tokens) - n_test - n_valid, len(tokens) - n_test])
-    total = len(train) + len(valid) + len(test)
-    if not total:
+    if not (total := len(train) + len(valid) + len(test)):
         raise empty(path)
     if min(len(train), len(test)) < 2 or (valid_fraction and len(valid) < 2):
         raise GatelabError(f"{path} has {total} tokens; give a text of which all parts have 2 or more")

@@ -46,7 +46,7 @@ class RayPool(Pool):
         except BaseException:
             self._leave()
             raise
-        # The folders of data and checkpoints are given by these variables, which a joined cluster does not have.
+        # The folders of data and checkpoints, which a joined cluster does not know.
         ours = {name: value for name, value in os.environ.items() if name.startswith("GATELAB_")}
         self._task: Callable[..., Any] = self._ray.remote(
             num_cpus=1, num_gpus=gpus, max_retries=0, runtime_env={"env_vars": {**ours, **ONE_THREAD}}
