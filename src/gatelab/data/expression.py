@@ -137,7 +137,7 @@ def parse(text: str) -> Expression:
 def checked_text(text: object) -> str:
     """The stripped text, refused unless it is one line of ASCII and neither too long nor too deep."""
     if not isinstance(text, str) or not text.strip():
-        raise GatelabError(f"the expression is {text!r:.60}; give a text such as 'sin(3*x)'")
+        raise GatelabError(f"the expression is empty or no text, {text!r:.60}; give a text such as 'sin(3*x)'")
     if len(text) > MAX_LENGTH:
         raise GatelabError(
             f"the expression has {len(text)} characters, {MAX_LENGTH} is the most; give a Python function instead"
