@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import pty
 import re
@@ -12,7 +11,6 @@ import subprocess
 import sys
 import time
 import warnings
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -23,7 +21,6 @@ import gatelab as gl
 from gatelab import display, dynamics, ntk, train
 from gatelab.data import TextData
 from gatelab.display import Report, reporting
-from public_values import ROOMS
 
 WORK = """
 import time
@@ -170,19 +167,6 @@ def test_long_calls_tell_how_far_they_are(name: str, capsys: pytest.CaptureFixtu
     LONG_CALLS[name](False)
     LONG_CALLS[name](None)
     assert capsys.readouterr() == ("", "")
-
-
-def test_all_public_functions_with_progress_take_the_same() -> None:
-    """None, a bool or a function: whoever has learnt it once knows it everywhere."""
-    wrong = []
-    for room in map(import_module, ROOMS[:-2]):  # sweeps and studies are told by those who call them
-        for name in room.__all__:
-            value = getattr(room, name)
-            if not inspect.isfunction(value) or "progress" not in inspect.signature(value).parameters:
-                continue
-            if inspect.signature(value).parameters["progress"].annotation != "ProgressLike":
-                wrong.append(f"{room.__name__}.{name}")
-    assert wrong == ["gatelab.data.image_data", "gatelab.data.text_data"]  # bytes of a download
 
 
 def test_the_regressor_speaks_when_asked(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

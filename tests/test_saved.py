@@ -109,8 +109,11 @@ def test_no_code_is_told_in_a_file() -> None:
 
 
 DAMAGE = {
-    "newer": (lambda facts, _: facts.update(format=99), r"newer gatelab \(format 99; this one reads 1\); update"),
-    "older": (lambda facts, _: facts.pop("format"), r"another version of gatelab \(format None, not 1\)"),
+    "newer": (
+        lambda facts, _: facts.update(format=99),
+        r"\(format 99; this one reads 1\); update gatelab",
+    ),
+    "older": (lambda facts, _: facts.pop("format"), r"\(format None; this one reads 1\)"),
     "no unit": (lambda facts, _: facts.pop("unit"), "damaged"),
     "code": (lambda facts, _: facts.update(unit={"import": "os:system"}), "code to"),
     "gate": (lambda facts, _: facts["unit"].update(gate="rellu"), "damaged"),

@@ -1,4 +1,4 @@
-"""Holm's correction against his own words, and against what it promises."""
+"""Holm's correction against his own words."""
 
 from __future__ import annotations
 
@@ -26,15 +26,6 @@ def test_corrected_p_reject_what_the_procedure_rejects() -> None:
         p[generator.random(len(p)) < 0.2] = p[0]  # ties
         for alpha in generator.random(5):
             assert (holm(p) <= alpha).tolist() == step_down(p.tolist(), alpha)
-
-
-def test_true_hypotheses_are_rejected_no_more_often_than_promised() -> None:
-    """20 of 30 hypotheses true, 2000 times: a rejection among them in 5 % or less; 6.5 % is three deviations more."""
-    generator = np.random.default_rng(1)
-    p = generator.random((2000, 30))
-    p[:, 20:] *= 1e-4
-    wrong = np.mean([(holm(row)[:20] <= 0.05).any() for row in p])
-    assert 0.03 < wrong < 0.065
 
 
 @pytest.mark.parametrize("p", [[0.1, np.nan], [-0.1], [1.5], [[0.1], [0.2]]])

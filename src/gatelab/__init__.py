@@ -28,9 +28,7 @@ function of tensors or an `nn.Module` class is accepted wherever a unit is; `gl.
 (`gl.problems()`), an expression in x, a Python callable, or `gl.Problem.from_arrays(x, y)`. Further:
 `gl.spline_baseline`, `gl.FeedForward` (the transformer's block form).
 
-Every package is an attribute: `gl.feedforward` has the units, `gl.data` the problems, then `gl.theory`, `gl.solve`,
-`gl.scaling_laws`, `gl.ntk`, `gl.optim`, `gl.linearization`, `gl.dynamics`, `gl.models`, `gl.train`, `gl.anatomy`,
-`gl.estimators`, `gl.scorecard`, `gl.studies`, `gl.sweep`, `gl.plotting` and `gl.report`.
+Every package is an attribute, such as `gl.data` and `gl.sweep`; `dir(gl)` lists them.
 """
 
 from gatelab._version import __version__

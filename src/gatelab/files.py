@@ -34,11 +34,6 @@ def write_whole(path: str | Path, content: bytes | str | Callable[[Path], None])
     """Write bytes or text, or let a function write to the path that it is given; the folder is created if needed.
 
     The file gets its name when it is complete: a reader sees the old content or all of the new.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_whole(Path(folder) / "new" / "a.txt", "all of it").read_text()
-    'all of it'
     """
     target = as_path(path, "give a path to write to")
     # The target of a link is written, and the link stays; a device would be replaced by a file.

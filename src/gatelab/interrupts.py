@@ -1,12 +1,8 @@
 """Work that Ctrl-C stops, and work that it must not interrupt.
 
-Python handles a signal in its main thread, between two bytecode instructions; a main thread inside LAPACK or waiting
-for other threads does not respond. Long work therefore runs in other threads.
-
-- `on_threads` distributes work over threads. An exception in the main thread asks them to stop, which they do where
-  they call `stop_if_asked`; every long loop calls it.
-- `apart` makes one long call that cannot be interrupted; it continues in the background after Ctrl-C.
-- `held_back` delays Ctrl-C until a block has ended, such as the writing of a record or a training step.
+A main thread inside LAPACK or waiting for other threads does not respond to signals, so that long work runs in other
+threads: `on_threads` distributes it, and asks for an end that `stop_if_asked` obeys; `apart` makes one long call, which
+continues in the background after Ctrl-C. `held_back` delays Ctrl-C until a block has ended.
 """
 
 from __future__ import annotations

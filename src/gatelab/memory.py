@@ -1,11 +1,8 @@
 """The free memory and the devices of this machine.
 
-Entry points call `check_memory` with the sizes of their arrays before they allocate them, so that a computation that
-does not fit raises at once instead of being killed by the system.
-
-Free memory is the least of the system's MemAvailable (Linux), the limits of the control group of the process (set by
-containers and batch systems) and `ulimit -v`. On other systems it is taken to be half of the installed memory, or
-`UNKNOWN`.
+Entry points call `check_memory` before they allocate, so that a computation that does not fit raises at once instead of
+being killed by the system. Free memory is the least of the system's MemAvailable (Linux; elsewhere half of the
+installed memory), the limits of the control group of the process (containers, batch systems) and `ulimit`.
 """
 
 from __future__ import annotations
@@ -37,7 +34,6 @@ def check_memory(
 
     `what` names the computation in the message, `instead` is the advice.
 
-    >>> check_memory(1e6, "a kernel of 353 rows", "give fewer rows")
     >>> check_memory([(353, 353), (353, 10)], "a kernel of 353 rows", "give fewer rows")
     >>> check_memory(8e15, "the kernel of 31622776 rows", "give fewer rows")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -59,8 +55,8 @@ def most_that_fits(each: float, device: str | torch.device = "cpu") -> int:
 def size_text(size: float) -> str:
     """A readable number of bytes.
 
-    >>> size_text(3.2e11), size_text(5e6), size_text(10**400)
-    ('298 GiB', '4.77 MiB', '9.31e+290 GiB')
+    >>> size_text(3.2e11), size_text(10**400)
+    ('298 GiB', '9.31e+290 GiB')
     """
     size = float(min(size, 10**300))
     if size >= 2**30:
@@ -83,13 +79,16 @@ def free_memory(device: str | torch.device = "cpu") -> int:
 def system_memory() -> int:
     """The free bytes that the system reports, or half of its memory if it reports none."""
     with suppress(OSError, ValueError, IndexError):
-        for line in (_PROCESS / "meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
+        return _kibibytes(_PROCESS / "meminfo", "MemAvailable:")
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
     except (AttributeError, ValueError, OSError):
         return UNKNOWN
+
+
+def _kibibytes(file: Path, name: str) -> int:
+    """The bytes that a line of a file in /proc gives."""
+    return 1024 * int(file.read_text().partition(name)[2].split()[0])
 
 
 def _groups() -> list[int]:
@@ -104,11 +103,11 @@ def _groups() -> list[int]:
         if controllers and "memory" not in controllers.split(","):
             continue
         mount = _GROUPS / "memory" if controllers else _GROUPS
+        group = mount / path.lstrip("/")
         # Inside a container the path is that of the host, and the container's group is the mount itself.
-        for folder in (mount / path.lstrip("/"), *(mount / path.lstrip("/")).parents):
-            if folder == mount.parent:
-                break
-            free += _free_in_group(folder)
+        for folder in (group, *group.parents):
+            if folder.is_relative_to(mount):
+                free += _free_in_group(folder)
     return free
 
 
@@ -127,7 +126,7 @@ def _free_in_group(folder: Path) -> list[int]:
 
 
 def _limit() -> list[int]:
-    """The bytes that `ulimit -v`, `ulimit -d` and the memory limit of a sweep leave to this process."""
+    """The bytes that `ulimit -v` and `ulimit -d` leave to this process."""
     if sys.platform == "win32":
         return []
     import resource
@@ -137,44 +136,29 @@ def _limit() -> list[int]:
         most, _ = resource.getrlimit(kind)
         if most != resource.RLIM_INFINITY:
             with suppress(OSError, ValueError, IndexError):
-                status = (_PROCESS / "self" / "status").read_text()
-                free.append(most - 1024 * int(status.partition(line)[2].split()[0]))
+                free.append(most - _kibibytes(_PROCESS / "self" / "status", line))
     return free
 
 
 def ran_out(error: BaseException) -> bool:
-    """Whether memory ran out: a MemoryError of Python or numpy, or a RuntimeError of torch.
-
-    >>> ran_out(RuntimeError("[enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory"))
-    True
-    >>> ran_out(RuntimeError("shapes do not fit")), ran_out(MemoryError())
-    (False, True)
-    """
+    """Whether memory ran out: a MemoryError of Python or numpy, or a RuntimeError of torch."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's class, without torch
         return True
     return isinstance(error, RuntimeError) and any(word in str(error).lower() for word in _WORDS)
 
 
 def check_device(device: str | torch.device | None, dtype: torch.dtype | None = None) -> torch.device:
-    """The device of that name, refused unless torch can compute on it in `dtype` (float64 by default); None is the CPU.
-
-    >>> check_device("cpu")
-    device(type='cpu')
-    """
+    """The device of that name, refused unless torch can compute on it in `dtype` (float64 by default)."""
     import torch
 
-    name, remedy = str(device), "give 'cpu'"
     if device is None:
-        name = "cpu"
-    if torch.cuda.is_available():
-        remedy = "give 'cpu' or 'cuda'"
+        device = "cpu"
+    name = str(device)
     try:
         # Tensors on "meta" have no values, so that `item` raises.
         torch.zeros(1, dtype=dtype or torch.float64, device=name).item()
-    except Exception as error:
-        # Torch raises RuntimeError, AssertionError, ImportError and others for a missing backend.
-        reason = ""
-        if name.startswith("cuda"):
-            reason = f" ({str(error).splitlines()[0]})"
+    except Exception as error:  # RuntimeError, AssertionError, ImportError and others for a missing backend
+        remedy = "give 'cpu'" + " or 'cuda'" * torch.cuda.is_available()
+        reason = f" ({str(error).splitlines()[0]})" * name.startswith("cuda")
         raise GatelabError(f"device is {name!r}, which torch cannot compute on here{reason}; {remedy}") from None
     return torch.device(name)

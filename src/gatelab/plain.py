@@ -29,13 +29,11 @@ def to_plain(value: Any) -> Any:
     """
     if isinstance(value, enum.Enum):
         value = value.value
-    if value is None or isinstance(value, bool | str):
-        return value
     if isinstance(value, np.ndarray | np.generic) or hasattr(value, "detach"):
         return to_plain(value.tolist())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, int):
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if value is None or isinstance(value, bool | str | float | int):
         return value
     if is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in fields(value) if field.repr]
@@ -52,8 +50,8 @@ def to_plain(value: Any) -> Any:
 def from_plain(kind: type[T], values: Any, what: str = "") -> T:
     """The value of type `kind` that `to_plain` has written, restored by the annotations of the class.
 
-    Null is NaN where a float is expected. Fields with defaults may be missing; unknown names are ignored, so that a
-    newer file can be read. Other mismatches raise a `GatelabError` that names `what`.
+    Null is NaN where a float is expected. Fields with defaults may be missing, and unknown names are ignored. Other
+    mismatches raise a `GatelabError` that names `what`.
 
     >>> from gatelab.statistics import Interval
     >>> from_plain(Interval, {"value": -2.1, "low": -2.25, "high": None})
@@ -77,8 +75,7 @@ def _restored(kind: Any, values: Any) -> Any:
         return values
     if origin is np.ndarray or kind is np.ndarray:
         dtype = get_args(args[1])[0] if args else np.float64
-        nan = math.nan if np.dtype(dtype).kind == "f" else None
-        return np.array(_without_none(values, nan), dtype=dtype)
+        return np.array(values, dtype=dtype)  # None becomes NaN
     if origin is tuple and args[-1:] != (...,):
         return tuple(_restored(part, value) for part, value in zip(args, values, strict=True))
     if isinstance(origin, type) and issubclass(origin, Mapping):
@@ -87,7 +84,14 @@ def _restored(kind: Any, values: Any) -> Any:
         parts = (_restored(args[0], value) for value in values)
         return list(parts) if origin is list else tuple(parts)
     if is_dataclass(kind):
-        return _restored_dataclass(kind, values)
+        hints, parts = get_type_hints(kind), {}
+        for field in fields(kind):
+            if field.init and field.name in values:
+                parts[field.name] = _restored(hints[field.name], values[field.name])
+            elif field.init and field.default is MISSING and field.default_factory is MISSING:
+                raise KeyError(f"{field.name} is missing")
+        make: Any = kind
+        return make(**parts)
     if kind is float:
         return math.nan if values is None else float(values)
     if kind is bool or kind is str or kind is int:
@@ -99,17 +103,6 @@ def _restored(kind: Any, values: Any) -> Any:
     return values
 
 
-def _restored_dataclass(kind: Any, values: Mapping[str, Any]) -> Any:
-    hints = get_type_hints(kind)
-    parts = {}
-    for field in fields(kind):
-        if field.init and field.name in values:
-            parts[field.name] = _restored(hints[field.name], values[field.name])
-        elif field.init and field.default is MISSING and field.default_factory is MISSING:
-            raise KeyError(f"{field.name} is missing")
-    return kind(**parts)
-
-
 def _first_fit(kinds: Sequence[Any], values: Any) -> Any:
     """The value as the first of the kinds that it can be."""
     for kind in kinds[:-1]:
@@ -118,9 +111,3 @@ def _first_fit(kinds: Sequence[Any], values: Any) -> Any:
         except (TypeError, ValueError, KeyError, AttributeError):
             continue
     return _restored(kinds[-1], values)
-
-
-def _without_none(values: Any, nan: float | None) -> Any:
-    if isinstance(values, list | tuple):
-        return [_without_none(value, nan) for value in values]
-    return nan if values is None else values

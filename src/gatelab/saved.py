@@ -26,12 +26,11 @@ def load(path: str | Path) -> Fit | GatedRegressor | GatedClassifier | Polynomia
     Predictions are the same to the last bit. No code in a file is executed; a pickle is refused.
 
     Args:
-        path: the file.
+        path: a file of the `save` method of a fit, a regressor, a classifier or a gap, of `Store.save_arrays`, or of
+            `--out` of `gatelab fit`, `gatelab linearize` or `gatelab plan`.
 
     Returns:
-        A `Fit` of `Fit.save`, `gatelab fit --out` and `Store.save_arrays`, a `GatedRegressor` of
-        `GatedRegressor.save`, a `GatedClassifier` of `GatedClassifier.save`, a `Polynomial` of
-        `gatelab linearize --out`, an `EncryptedPlan` of `gatelab plan --out`, a `Gap` of `Gap.save`.
+        The object that was saved.
 
     >>> import gatelab as gl
     >>> import tempfile
@@ -42,7 +41,13 @@ def load(path: str | Path) -> Fit | GatedRegressor | GatedClassifier | Polynomia
     ('glu', True)
     """
     path = as_path(path, GIVE)
-    beginning = _beginning(path)
+    if not path.is_file():
+        raise GatelabError(f"there is no file {path}; {GIVE}")
+    try:
+        with path.open("rb") as file:
+            beginning = file.read(64)
+    except OSError as error:
+        raise GatelabError(f"{path} cannot be read ({error.strerror or error}); {GIVE}") from error
     # Text has no zero bytes; a safetensors file begins with the length of its header, which has some.
     if beginning.lstrip().startswith(b"{") and b"\0" not in beginning:
         return _of_json(path)
@@ -65,16 +70,6 @@ def load(path: str | Path) -> Fit | GatedRegressor | GatedClassifier | Polynomia
     if kind:
         raise GatelabError(f"{path} holds a {kind!r}, which this gatelab does not know; update gatelab")
     raise GatelabError(f"{path} holds arrays of another program; {GIVE}")
-
-
-def _beginning(path: Path) -> bytes:
-    if not path.is_file():
-        raise GatelabError(f"there is no file {path}; {GIVE}")
-    try:
-        with path.open("rb") as file:
-            return file.read(64)
-    except OSError as error:
-        raise GatelabError(f"{path} cannot be read ({error.strerror or error}); {GIVE}") from error
 
 
 def _of_json(path: Path) -> Polynomial | EncryptedPlan | Gap:

@@ -1,7 +1,6 @@
 """Confidence intervals by bootstrap and by the t-distribution, and Holm's correction of p-values.
 
-A bootstrap draws rows with replacement, `DRAWS` times by default, and takes percentiles; a t-interval uses the standard
-error of independent values. With fewer than two values both ends are nan.
+With fewer than two values both ends of an interval are nan.
 """
 
 from __future__ import annotations
@@ -10,13 +9,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from numbers import Real
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gatelab.arrays import Array
-from gatelab.errors import GatelabError
+from gatelab.errors import GatelabError, real_number
 
 LEVEL = 0.95
 DRAWS = 2000
@@ -27,9 +25,8 @@ class Interval:
     """A value and the ends of its confidence interval at `level`, which are nan if they are not known.
 
     >>> slope = Interval(-2.1, -2.25, -1.95)
-    >>> print(slope), -2.0 in slope, slope.excludes(0.0), f"{slope:.1f}"
-    -2.1 [-2.25, -1.95]
-    (None, True, True, '-2.1 [-2.2, -1.9]')
+    >>> str(slope), -2.0 in slope, slope.excludes(0.0), f"{slope:.1f}"
+    ('-2.1 [-2.25, -1.95]', True, True, '-2.1 [-2.2, -1.9]')
     """
 
     value: float
@@ -50,11 +47,7 @@ class Interval:
         return self.known and number not in self
 
     def ends(self, form: str = ".3g") -> str:
-        """The ends as text; empty if they are not known.
-
-        >>> Interval(1.0, 0.5, 1.25).ends(), Interval(1.0, math.nan, math.nan).ends()
-        ('[0.5, 1.25]', '')
-        """
+        """The ends as text; empty if they are not known."""
         return f"[{self.low:{form}}, {self.high:{form}}]" if self.known else ""
 
     def __format__(self, form: str) -> str:
@@ -113,18 +106,12 @@ def bootstrap(
 
 def check_level(level: float) -> float:
     """The level of an interval, between 0 and 1."""
-    if not (isinstance(level, Real) and 0 < level < 1):
-        raise GatelabError(f"level is {level!r}; give a share between 0 and 1, such as 0.95")
-    return float(level)
+    return real_number("level", level, above=0, below=1)
 
 
 @cache
 def t_reach(level: float, freedom: float) -> float:
-    """The half-width of a t-interval in standard errors.
-
-    >>> round(t_reach(0.95, 4), 3)
-    2.776
-    """
+    """The half-width of a t-interval in standard errors."""
     from scipy.stats import t  # slow to import, and not needed by lists and help
 
     return float(t.ppf(0.5 + level / 2, freedom))
@@ -136,10 +123,10 @@ def t_interval(values: Array, level: float = LEVEL) -> Interval:
     >>> print(t_interval(np.array([1.0, 2.0, 3.0])))
     2 [-0.484, 4.48]
     """
-    count, mean = len(values), float(np.mean(values))
-    if count < 2:
-        return Interval(mean, math.nan, math.nan, level)
-    reach = t_reach(level, count - 1) * float(np.std(values, ddof=1)) / count**0.5
+    mean, deviation, count = sample(values)
+    reach = math.nan
+    if count > 1:
+        reach = t_reach(level, count - 1) * deviation / count**0.5
     return Interval(mean, mean - reach, mean + reach, level)
 
 
@@ -176,8 +163,7 @@ def holm(p: ArrayLike) -> Array:
     """Correct the p-values of several tests by Holm's step-down procedure.
 
     The probability of rejecting any true null hypothesis is at most alpha if those with a corrected p of at most alpha
-    are rejected, also for dependent tests. The smallest p is multiplied by the number of tests n, the next by n - 1,
-    and so on; the corrected values do not decrease.
+    are rejected, also for dependent tests.
 
     >>> holm([0.01, 0.04, 0.03]).tolist()
     [0.03, 0.06, 0.06]
@@ -186,7 +172,5 @@ def holm(p: ArrayLike) -> Array:
     if values.ndim != 1 or not ((values >= 0) & (values <= 1)).all():
         raise GatelabError(f"p-values are a list of numbers from 0 to 1, not {values.tolist()}")
     order = np.argsort(values, kind="stable")
-    stepped = np.maximum.accumulate((len(values) - np.arange(len(values))) * values[order])
-    corrected = np.empty_like(values)
-    corrected[order] = np.minimum(stepped, 1.0)
-    return corrected
+    stepped = np.maximum.accumulate(np.arange(len(values), 0, -1) * values[order])
+    return np.minimum(stepped, 1.0)[np.argsort(order)]

@@ -34,11 +34,7 @@ class Content(Compact):
 
 
 def pack(arrays: Mapping[str, Any], kind: str = "", facts: Mapping[str, Any] | None = None) -> bytes:
-    """The bytes of a file with these arrays, of numpy or torch, and these plain values.
-
-    >>> len(pack({"G": np.zeros(3)}, "Fit", {"width": 3})) > 3 * 8
-    True
-    """
+    """The bytes of a file with these arrays, of numpy or torch, and these plain values."""
     about = None
     if kind:
         about = {f"{_PREFIX}{kind}": json.dumps(facts or {}, default=_item)}
@@ -67,11 +63,7 @@ def write_packed(path: str | Path, content: bytes) -> Path:
 
 
 def unpack(content: bytes, name: str, remedy: str) -> dict[str, np.ndarray]:
-    """The arrays in the bytes of such a file; `name` and `remedy` are for the error message.
-
-    >>> unpack(pack({"G": np.arange(3)}), "the file", "save it again")["G"]
-    array([0, 1, 2])
-    """
+    """The arrays in the bytes of such a file; `name` and `remedy` are for the error message."""
     from safetensors.numpy import load
 
     try:
@@ -84,10 +76,12 @@ def unpack(content: bytes, name: str, remedy: str) -> dict[str, np.ndarray]:
 
 def kind_of(path: str | Path, remedy: str) -> str:
     """The type of the saved object, empty if gatelab did not write the file; its arrays are not read."""
-    return _read(path, remedy, "numpy", with_arrays=False).kind
+    return read(path, remedy, with_arrays=False).kind
 
 
-def read(path: str | Path, remedy: str, framework: Literal["numpy", "pt"] = "numpy") -> Content:
+def read(
+    path: str | Path, remedy: str, framework: Literal["numpy", "pt"] = "numpy", *, with_arrays: bool = True
+) -> Content:
     """The content of a file, with arrays of numpy or tensors of torch; `remedy` is for the error message.
 
     >>> import tempfile
@@ -97,10 +91,6 @@ def read(path: str | Path, remedy: str, framework: Literal["numpy", "pt"] = "num
     >>> content.kind, content.facts, content.arrays["G"]
     ('Fit', {'width': 2}, array([1., 1.]))
     """
-    return _read(path, remedy, framework, with_arrays=True)
-
-
-def _read(path: str | Path, remedy: str, framework: Literal["numpy", "pt"], with_arrays: bool) -> Content:
     path = Path(path)
     if not path.is_file():
         raise GatelabError(f"there is no file {path}; {remedy}")
@@ -132,15 +122,10 @@ def _reason(path: Path, error: Exception) -> str:
 
 def check_format(path: str | Path, facts: Mapping[str, Any], known: int) -> None:
     """Refuse files of a newer gatelab, and unknown formats."""
-    number = facts.get("format")
-    if isinstance(number, int) and number > known:
+    if (number := facts.get("format")) != known:
         raise GatelabError(
-            f"{path} was written by a newer gatelab (format {number}; this one reads {known}); update gatelab"
-        )
-    if number != known:
-        raise GatelabError(
-            f"{path} is damaged or was written by another version of gatelab (format {number!r}, not {known}); save it"
-            " again"
+            f"{path} is damaged or was written by another version of gatelab (format {number!r}; this one reads"
+            f" {known}); update gatelab, or save it again"
         )
 
 
@@ -148,8 +133,7 @@ def check_finite(path: str | Path, arrays: Mapping[str, Any], remedy: str) -> No
     """Refuse arrays with NaN or infinite values."""
     for name, array in arrays.items():
         values = np.asarray(array)
-        if values.dtype.kind == "f" and not np.isfinite(values).all():
-            bad = int((~np.isfinite(values)).sum())
+        if values.dtype.kind == "f" and (bad := int((~np.isfinite(values)).sum())):
             raise GatelabError(f"{path}: {bad} of {values.size} values of {name} are NaN or infinite; {remedy}")
 
 

@@ -108,7 +108,7 @@ def test_mnist_from_a_folder(folder, no_network, packed, inner):
         (0, lambda raw: gzip.compress(_idx(DIGITS[0])[:-5]), r"\(9, 28, 28\), and 7051 bytes follow"),
         (0, lambda raw: gzip.compress(_idx(DIGITS[1])), "not an idx file of bytes in 3 dimensions"),
         (1, lambda raw: gzip.compress(_idx(DIGITS[1][:8])), "9 training images and 8 labels"),
-        (1, lambda raw: gzip.compress(_idx(DIGITS[1] + 3)), "a label 11, but 10 classes"),
+        (1, lambda raw: gzip.compress(_idx(DIGITS[1] + 3)), "9 labels up to 11 of 10 classes"),
         (0, lambda raw: gzip.compress(_idx(0 * DIGITS[0])), "a channel of the images is constant"),
     ],
 )
@@ -185,7 +185,7 @@ def test_cifar10_takes_what_there_is_and_says_so(folder, small_files):
     [
         ("data_batch_2.bin", BATCHES["data_batch_2.bin"][:29].tobytes(), "89117 bytes are not 30 records"),
         ("test_batch_x.bin", BATCHES["test_batch.bin"].tobytes()[:5000], "5000 bytes are not whole records of 3073"),
-        ("test_batch_x.bin", bytes([77]) + bytes(3072), "a label is 77"),
+        ("test_batch_x.bin", bytes([77]) + bytes(3072), "labels up to 77 of 10 classes"),
         (CIFAR10.file, ARCHIVE[:50000], "cifar-10-binary.tar.gz cannot be read"),
         (CIFAR10.file, _cifar_archive({}), "cannot be read.*data_batch_1.*copy it again"),
         (TINY_IMAGENET.file, b"PK cut short", r"tiny-imagenet-200\.zip cannot be read.*copy it again from http"),
@@ -270,8 +270,8 @@ def test_tiny_imagenet_from_its_folder(folder, no_network, inner):
     [
         ("train/n01/images/n01_2.JPEG", _jpeg((1, 2, 3))[:300], r"n01_2\.JPEG cannot be read.*copy it again"),
         ("train/n01/images/n01_2.JPEG", _jpeg(0, "L", (32, 64)), r"n01_2.*shape \(3, 64, 32\), others"),
-        ("val/val_annotations.txt", b"val_0.JPEG\tn02\n", r"does not name val_1\.JPEG"),
-        ("val/val_annotations.txt", b"val_0.JPEG\tn99\n", "'val_0.JPEG.tn99', whose class is not in train"),
+        ("val/val_annotations.txt", b"val_0.JPEG\tn02\n", r"gives val_1\.JPEG no class"),
+        ("val/val_annotations.txt", b"val_0.JPEG\tn99\n", r"gives val_\d\.JPEG no class"),
         ("val/val_annotations.txt", None, r"lacks .*val/val_annotations\.txt"),
     ],
 )

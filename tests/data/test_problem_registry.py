@@ -117,17 +117,6 @@ def test_friedman_refuses(option, says):
         problem("friedman1", **option)
 
 
-def test_defaults_and_options():
-    p = problem("paper-1d")
-    assert (p.train.n, p.test.n) == (10_000, 10_000)
-    q = problem("paper-1d", interval=(0, 1), n=30, n_test=20, sampling="grid", noise=0.1, seed=4)
-    twin = Problem.from_function(
-        parse("1/(1+cos(pi*x)**2)"), interval=(0, 1), n=30, n_test=20, sampling="grid", noise=0.1, seed=4
-    )
-    assert np.array_equal(q.train.y, twin.train.y)
-    assert np.array_equal(q.test.x, twin.test.x)
-
-
 def test_formulas():
     p = problem("exp(sin(3*x))", interval=(0, 3), n=100)
     assert (p.name, p.interval) == ("exp(sin(3*x))", (0.0, 3.0))

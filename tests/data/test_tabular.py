@@ -92,10 +92,9 @@ def test_fewer_training_rows_are_among_more_and_the_test_rows_stay(real_data):
         gl.problem("airfoil", n=1203)
 
 
-@pytest.mark.parametrize("option", [{"n_test": 5}, {"interval": (0, 1)}, {"sampling": "grid"}, {"noise": 0.1}])
-def test_measured_rows_take_no_sampling(option):
-    with pytest.raises(GatelabError, match=f"airfoil takes no {next(iter(option))}: its rows are measured"):
-        gl.problem("airfoil", **option)
+def test_measured_rows_take_no_sampling():
+    with pytest.raises(GatelabError, match="airfoil takes no n_test and no noise: its rows are measured"):
+        gl.problem("airfoil", n_test=5, noise=0.1)
 
 
 # ---- where they are looked for
@@ -121,21 +120,15 @@ def test_a_users_folder_without_the_file_is_an_error_and_no_download(tmp_path, m
         load_measured(CALIFORNIA)
 
 
-def test_without_a_network_the_way_out_is_said(monkeypatch, no_network):
-    monkeypatch.setitem(DATASETS, "airfoil", small())
-    with pytest.raises(GatelabError, match=r"airfoil cannot be downloaded.*by hand as airfoil.*set GATELAB_DATA"):
-        gl.problem("airfoil")
-
-
 # ---- what is in them
 
 
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (CONTENT[: CONTENT.rindex(b"\n", 0, -2) + 1], "holds 39 rows of 5 inputs and 1 targets, airfoil has 40 of 5"),
+        (CONTENT[: CONTENT.rindex(b"\n", 0, -2) + 1], "holds 39 rows of 5 inputs"),
         (CONTENT.replace(b"\t", b" "), "one column"),
-        (b"a\tb\tc\td\te\tf\n" + CONTENT, "has the columns a, b, c, d, e, airfoil has frequency, angle"),
+        (b"a\tb\tc\td\te\tf\n" + CONTENT, "inputs a, b, c, d, e; airfoil has 40 of frequency, angle"),
         (b"\xff\xfe", "not a text file"),
     ],
 )

@@ -12,9 +12,9 @@ import io
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, cast
 
 from gatelab.data.specification import Archive
 from gatelab.errors import GatelabError
@@ -22,7 +22,7 @@ from gatelab.errors import GatelabError
 TIMEOUT = 30.0
 ZIP_ERRORS = (OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError)  # the last where it is encrypted
 Progress = Callable[[int, int], None]
-Writer = Callable[[str, IO[bytes]], None]
+Reader = Callable[[str], bytes]
 
 
 def data_folder() -> Path | None:
@@ -40,9 +40,8 @@ def places(folder: str) -> list[Path]:
     return [base / folder, base] if base else []
 
 
-def first_file(folders: Iterable[Path], names: Iterable[str]) -> Path | None:
+def first_file(folders: Iterable[Path], names: Sequence[str]) -> Path | None:
     """The first of these files that exists in one of these folders."""
-    names = list(names)
     return next((path for base in folders for name in names if (path := base / name).is_file()), None)
 
 
@@ -64,30 +63,26 @@ def missing(what: str, looked_for: Iterable[object], url: str) -> GatelabError:
     )
 
 
-def locate(archive: Archive, what: str, progress: Progress | None = None, write: Writer | None = None) -> Path:
-    """The file of an archive in `GATELAB_DATA` or in the cache, downloaded if needed.
-
-    `write` writes the content to an open file, if it is only a part of the file at the address.
-    """
+def locate(archive: Archive, what: str, progress: Progress | None = None, read: Reader | None = None) -> Path:
+    """The file of an archive in `GATELAB_DATA` or in the cache, downloaded by `read` or as a whole if needed."""
     folders = places(archive.folder)
     if not folders:
-        return download(archive, what, progress, write)
+        return download(archive, what, progress, read)
     path = first_file(folders, archive.names)
     if path is None:
         raise missing(what, (folder / name for folder in folders for name in archive.names), archive.url)
     return path
 
 
-def download(archive: Archive, what: str, progress: Progress | None, write: Writer | None = None) -> Path:
-    """The file in the cache, downloaded if it is missing or damaged."""
+def download(archive: Archive, what: str, progress: Progress | None, read: Reader | None = None) -> Path:
+    """The file in the cache, downloaded by `read` or as a whole if it is missing or damaged."""
     import pooch  # slow to import, with requests
 
     pooch.get_logger().setLevel("WARNING")
 
-    def transfer(url: str, target: Any, _: Any) -> None:
-        if write is not None:
-            with Path(target).open("wb") as file:
-                write(url, file)
+    def transfer(url: str, target: str, _: object) -> None:
+        if read is not None:
+            Path(target).write_bytes(read(url))
             return
         bar: Any = progress and ProgressBar(progress)
         headers = {"Accept-Encoding": "identity"}  # a compressed file stays compressed
@@ -95,10 +90,9 @@ def download(archive: Archive, what: str, progress: Progress | None, write: Writ
         if archive.member:
             Path(target).write_bytes(unzip(Path(target), archive.member))
 
+    folder, way = cache_folder() / archive.folder, cast(Any, transfer)
     try:
-        folder, known_hash = cache_folder() / archive.folder, f"sha256:{archive.sha256}"
-        way: Any = transfer
-        return Path(pooch.retrieve(archive.url, known_hash, archive.file, folder, downloader=way))
+        return Path(pooch.retrieve(archive.url, f"sha256:{archive.sha256}", archive.file, folder, downloader=way))
     except (*ZIP_ERRORS, ValueError) as error:  # ValueError: another hash
         by_hand = archive.url.rpartition("/")[2] if archive.member else archive.file
         raise GatelabError(
@@ -144,12 +138,6 @@ class RangeFile(io.RawIOBase):
 
     def readable(self) -> bool:
         return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self.position
 
     def seek(self, offset: int, whence: int = 0) -> int:
         self.position = offset + (0, self.position, self.size)[whence]

@@ -1,10 +1,8 @@
 """Batches as a function of the step, and augmentations of batches of images (N, C, H, W).
 
-A resumed training gets the same batches. Each image is augmented independently, on the device of the images; random
-numbers come from a generator and are moved there, so that a generator on the CPU gives the same augmentation on every
-device. The default ranges are the usual ones: crops after padding by 4; erased rectangles of 2 to 33 % of the area in
-half of the images (Zhong et al. 2020); resized crops of 8 to 100 % of the area (Szegedy et al. 2015); brightness,
-contrast and saturation changed by up to 40 %, in random order. Hues are not changed.
+A resumed training gets the same batches. Random numbers are drawn on the generator's device and moved, so that a
+generator on the CPU gives the same augmentation on every device. The default ranges are those of Zhong et al. (2020)
+for erased rectangles and of Szegedy et al. (2015) for resized crops; hues are not changed.
 """
 
 from __future__ import annotations
@@ -30,20 +28,14 @@ def stream(seed: int, *place: int) -> torch.Generator:
 
 
 def batch_rows(n: int, size: int, step: int, seed: int) -> Tensor:
-    """The rows of the batch of that step: every epoch is a new permutation of all n rows, cut into batches.
-
-    The last rows of an epoch, fewer than `size`, are left out.
-    """
+    """The rows of the batch of that step: every epoch is a new permutation of all n rows, cut into whole batches."""
     size = whole_number("the batch size", size, 1, n, of="rows")
     epoch, place = divmod(step, n // size)
     return row_order(n, seed, epoch)[place * size : (place + 1) * size]
 
 
 def consecutive_rows(n: int, size: int, step: int, seed: int) -> Tensor:
-    """The rows of the batch of that step from the concatenated permutations of all epochs, without gaps.
-
-    A batch may therefore extend over two or more epochs.
-    """
+    """The rows of the batch of that step from the concatenated permutations of all epochs, without gaps."""
     size = whole_number("the batch size", size, 1, of="rows")
     first = whole_number("step", step, 0) * size
     end = first + size
@@ -71,13 +63,11 @@ def random_crop(images: Tensor, generator: Generator, padding: int = 4) -> Tenso
     """Pad each image with zeros, then crop a random window of its old size."""
     n, _, height, width = images.shape
     corners = torch.randint(2 * padding + 1, (n, 2), generator=generator, device=generator.device).to(images.device)
-    corners = corners - padding
-    rows, r = window(corners[:, 0], height)
-    columns, c = window(corners[:, 1], width)
+    rows = corners[:, :1] + torch.arange(height, device=images.device)
+    columns = corners[:, 1:] + torch.arange(width, device=images.device)
     everyone = torch.arange(n, device=images.device)[:, None, None]
-    moved = images.permute(0, 2, 3, 1)[everyone, rows[:, :, None], columns[:, None, :]]
-    inside = r[:, :, None, None] & c[:, None, :, None]
-    return torch.where(inside, moved, moved.new_zeros(())).permute(0, 3, 1, 2).contiguous()
+    padded = torch.nn.functional.pad(images, [padding] * 4).permute(0, 2, 3, 1)
+    return padded[everyone, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
 
 
 def random_flip(images: Tensor, generator: Generator, p: float = 0.5) -> Tensor:
@@ -89,9 +79,8 @@ def random_flip(images: Tensor, generator: Generator, p: float = 0.5) -> Tensor:
 def random_erasing(images: Tensor, generator: Generator, p: float = 0.5, value: float = 0.0) -> Tensor:
     """Fill a random rectangle with `value`, the mean color of normalized images, with probability p."""
     n, _, height, width = images.shape
-    top, left, h, w = (
-        boxes(n, height, width, generator, (0.02, 0.33), (0.3, 3.3), strict=True).to(images.device).unbind(1)
-    )
+    box = boxes(n, height, width, generator, (0.02, 0.33), (0.3, 3.3), strict=True)
+    top, left, h, w = box.to(images.device).unbind(1)
     chosen = uniform(generator, n, images.device) < p
     rows, columns = torch.arange(height, device=images.device), torch.arange(width, device=images.device)
     in_rows = (rows >= top[:, None]) & (rows < (top + h)[:, None])
@@ -101,10 +90,7 @@ def random_erasing(images: Tensor, generator: Generator, p: float = 0.5, value: 
 
 
 def resized_crop(images: Tensor, generator: Generator, scale: tuple[float, float] = (0.08, 1.0)) -> Tensor:
-    """A random rectangle of each image, resized to the old size by bilinear interpolation.
-
-    If none of ten draws fits, the image is unchanged.
-    """
+    """A random rectangle of each image, resized to the old size; the whole image if none of ten draws fits."""
     n, _, height, width = images.shape
     box = boxes(n, height, width, generator, scale, (3 / 4, 4 / 3), strict=False).to(images.device)
     top, left, h, w = box.unbind(1)
@@ -115,10 +101,7 @@ def resized_crop(images: Tensor, generator: Generator, scale: tuple[float, float
 
 
 def color_jitter(images: Tensor, generator: Generator, spans: Sequence[float] = (0.4, 0.4, 0.4)) -> Tensor:
-    """Blend each image, from 0 to 1, with black, with its mean gray and with its gray image, in random order.
-
-    The weights are drawn within the spans around 1; after each step values are clamped to [0, 1].
-    """
+    """Blend each image, from 0 to 1, with black, with its mean gray and with its gray image, in random order."""
     if images.shape[1] != 3:
         raise GatelabError(f"the images have {images.shape[1]} channels; colors need 3: red, green and blue")
     n = len(images)
@@ -202,12 +185,6 @@ def bilinear(start: Tensor, length: Tensor, size: int, like: Tensor) -> Tensor:
 def per_channel(values: Statistics, like: Tensor) -> Tensor:
     """One number per channel as a tensor (C, 1, 1) like the images."""
     return torch.tensor(values, dtype=like.dtype, device=like.device)[:, None, None]
-
-
-def window(start: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """The rows of a window, clamped to the image, and whether they were inside."""
-    rows = start[:, None] + torch.arange(size, device=start.device)
-    return rows.clamp(0, size - 1), (rows >= 0) & (rows < size)
 
 
 def uniform(generator: Generator, n: int, device: torch.device) -> Tensor:

@@ -1,8 +1,7 @@
 """`Problem`: training and test data from arrays, a file or a function.
 
-A split of arrays keeps rows of equal x on one side; the test points of a function are an independent uniform draw
-without noise. The exception is `protocol="paper"`, which tests on the training data, as the reference code of the first
-paper does with Friedman's problems and measured data, and marks the problem's name.
+With `protocol="paper"` a problem tests on the training data, as the reference code of the first paper does with
+Friedman's problems and measured data; its name is then marked.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import numpy as np
 from gatelab.arrays import check_interval
 from gatelab.data.expression import Expression
 from gatelab.data.rows import (
-    MAX_POINTS,
     Data,
     Function,
     Scales,
@@ -26,12 +24,12 @@ from gatelab.data.rows import (
     first_row,
     given_test,
     grid_side,
-    matrix,
     names_of,
     refuse_shared_rows,
     require_varying,
     sample,
     seeds,
+    sizes,
     split,
     standardized,
     values,
@@ -59,11 +57,9 @@ class Problem:
         train: the training rows.
         test: the test rows.
         interval: the interval of a one-dimensional problem, which contains every x.
-        f: the function, if it is known: it maps an (N,) array to an (N,) array, and with several inputs an (N, d_in)
-            array to (N,) or (N, d_out).
+        f: the function, if it is known, as in `from_function`.
         description: a one-line description.
-        recipe: the arguments of `problem`, in plain values, from which another process makes the same; None for user
-            data.
+        recipe: the arguments of `problem`, in plain values; None for user data.
         columns: the names of the inputs, if the data have names.
         targets: the names of the targets, if the data have names.
         scales: the scales of a standardized problem, by which fits predict raw values; otherwise None.
@@ -105,13 +101,25 @@ class Problem:
                 " give inputs with at least 2 distinct values"
             )
         require_varying(self.train.y)
-        if self.interval is not None:
-            object.__setattr__(self, "interval", self.interval_around_inputs(self.interval))
         for names, count, what in ((self.columns, self.d_in, "inputs"), (self.targets, self.d_out, "targets")):
             if names and len(names) != count:
                 raise GatelabError(
                     f"{len(names)} names {names} are given for {count} {what}; give one name per column, or none"
                 )
+        if self.interval is None:
+            return
+        if self.d_in != 1:
+            raise GatelabError(
+                f"an interval is given with {self.d_in} inputs; it belongs to problems of one input: leave it out"
+            )
+        a, b = check_interval(self.interval)
+        x = np.concatenate([self.train.x, self.test.x])
+        if outside := int(((x < a) | (x > b)).sum()):
+            raise GatelabError(
+                f"{outside} of {len(x)} inputs lie outside the interval [{a:g}, {b:g}] (they reach from"
+                f" {x.min():g} to {x.max():g}); widen the interval or leave it out"
+            )
+        object.__setattr__(self, "interval", (a, b))
 
     @property
     def d_in(self) -> int:
@@ -124,10 +132,7 @@ class Problem:
         return self.train.d_out
 
     def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
-        """Plot the first output against each of the first inputs, at most three, in raw units.
-
-        The figure is written to `path` (.png, .svg or .pdf) if given; `ax` has the axes to draw into.
-        """
+        """Plot the first output against each of the first three inputs, into `ax` and to `path` if given."""
         from gatelab.plotting import saved
         from gatelab.plotting.functions import rows_figure
 
@@ -153,22 +158,6 @@ class Problem:
             "about": self.description,
         }
         return html(f"Problem {self.name}", list(rows.items()), figure=self.plot())
-
-    def interval_around_inputs(self, interval: Any) -> tuple[float, float]:
-        """The interval, refused unless it contains all inputs."""
-        if self.d_in != 1:
-            raise GatelabError(
-                f"an interval is given with {self.d_in} inputs; it belongs to problems of one input: leave it out"
-            )
-        a, b = check_interval(interval)
-        x = np.concatenate([self.train.x, self.test.x])
-        outside = int(((x < a) | (x > b)).sum())
-        if outside:
-            raise GatelabError(
-                f"{outside} of {len(x)} inputs lie outside the interval [{a:g}, {b:g}] (they reach from"
-                f" {x.min():g} to {x.max():g}); widen the interval or leave it out"
-            )
-        return a, b
 
     @classmethod
     def from_arrays(
@@ -198,8 +187,7 @@ class Problem:
             interval: the interval of a single input, by default the range of all x.
             columns: the names of the inputs, by default those of the table.
             targets: the names of the targets, by default those of the table.
-            standardize: give inputs and targets mean 0 and standard deviation 1 on the training part; fits still
-                predict raw values from raw rows.
+            standardize: give inputs and targets mean 0 and deviation 1 on the training part; fits predict raw values.
             protocol: "split", or "paper" to train and test on all rows.
 
         Returns:
@@ -209,24 +197,18 @@ class Problem:
         >>> p = Problem.from_arrays(x, np.sin(x), seed=1)
         >>> p.train.n, p.test.n, p.interval
         (40, 10, (0.0, 3.0))
-        >>> p = Problem.from_arrays(x, np.sin(x), name="wave", protocol="paper")
-        >>> p.name, p.train.n, p.test is p.train
-        ("wave (paper's protocol)", 50, True)
         """
         x, y = without_row_labels(x, "x"), without_row_labels(y, "y")
         columns, targets = tuple(columns) or names_of(x), tuple(targets) or names_of(y)
-        x, y = matrix(x, "x"), matrix(y, "y")
+        train_data = test_data = Data(x, y)
         paper = checked_protocol(protocol, test=test)
-        if paper:
-            train_data = test_data = Data(x, y)
-        elif test is None:
-            train_data, test_data = split(x, y, test_fraction, seed)
-        else:
-            train_data, test_data = Data(x, y), given_test(test)
+        if test is not None:
+            test_data = given_test(test)
+        elif not paper:
+            train_data, test_data = split(train_data, test_fraction, seed)
         if interval is None and train_data.d_in == 1:
             every = np.concatenate([train_data.x.ravel(), test_data.x.ravel()])
-            if every.min() < every.max():  # otherwise the constructor refuses the problem
-                interval = (float(every.min()), float(every.max()))
+            interval = (float(every.min()), float(every.max()))
         description = f"{train_data.n} training and {test_data.n} test rows"
         if paper:
             name, description = PAPER.format(name), f"{train_data.n} rows for training and test"
@@ -248,7 +230,7 @@ class Problem:
         """A problem from a CSV, Parquet, .npy or .npz file, one row per example.
 
         CSV files may have a header, be separated by commas, semicolons or tabs, and be gzipped. An .npz file holds one
-        array, or two called x (or X) and y. A column of row labels is ignored unless it is given as an input.
+        array, or two called x and y. A column of row labels is ignored unless it is given as an input.
 
         Args:
             path: the file.
@@ -314,13 +296,11 @@ class Problem:
     ) -> Problem:
         """A problem from a function.
 
-        Sampling "random" draws training points uniformly, "grid" spaces them equally including both ends; with several
-        inputs a grid is a product of equal sides with about n points in total. Test points are an independent uniform
+        A grid of several inputs is a product of equal sides with about n points. Test points are an independent uniform
         draw without noise.
 
         Args:
-            f: a function that maps an (N,) array to an (N,) array or, of several variables, an (N, d_in) array to (N,)
-                or (N, d_out).
+            f: a function that maps (N,) to (N,) arrays or, of several inputs, (N, d_in) to (N,) or (N, d_out).
             d_in: the number of inputs, by default 1, or that of a formula.
             interval: the interval of every input.
             n: the number of training points.
@@ -335,12 +315,8 @@ class Problem:
         Returns:
             A `Problem`.
 
-        >>> p = Problem.from_function(np.exp, interval=(0, 1), n=50, n_test=20, sampling="grid")
-        >>> p.name, p.test.n, p.train.x[-1]
-        ('exp', 20, array([1.]))
-        >>> p = Problem.from_function(lambda x: x[:, 0] * x[:, 1], d_in=2, n=10, sampling="grid", name="xy")
-        >>> p.train.x.shape, p.description
-        ((9, 2), 'xy on [-1, 1]^2, grid of 3^2 = 9 points')
+        >>> Problem.from_function(lambda x: x[:, 0] * x[:, 1], d_in=2, n=10, sampling="grid", name="xy").description
+        'xy on [-1, 1]^2, grid of 3^2 = 9 points'
         """
         interval = check_interval(interval)
         if d_in is None:
@@ -348,30 +324,22 @@ class Problem:
         d_in = whole_number("d_in", d_in, 1, 10_000)
         if isinstance(f, Expression) and d_in != f.d_in:
             raise GatelabError(f"d_in is {d_in} and the formula {f.text!r} has {f.d_in} inputs; leave d_in out")
-        n = whole_number("n", n, 2, MAX_POINTS)
         paper = checked_protocol(protocol, n_test=n_test)
-        n_test = n if n_test is None else whole_number("n_test", n_test, 2, MAX_POINTS)
+        n, n_test = sizes(n, n_test)
         noise = real_number("noise", noise, least=0)
-        # Points and values, each with copies during the checks.
-        check_memory(
-            [(4, n + n_test, d_in + 1)],
-            f"a problem of {n} training and {n_test} test points with {d_in} inputs",
-            "give a smaller n or n_test",
-        )
+        what = f"a problem of {n} training and {n_test} test points with {d_in} inputs"
+        check_memory([(4, n + n_test, d_in + 1)], what, "give a smaller n or n_test")  # with copies during the checks
         # Three generators, so that the test points depend neither on the noise nor on the sampling.
         for_train, for_test, for_noise = (np.random.default_rng(s) for s in seeds(seed).spawn(3))
-        x = sample(sampling, interval, n, d_in, for_train)
+        x, x_test = sample(sampling, interval, n, d_in, for_train), sample("random", interval, n_test, d_in, for_test)
         y = values(f, x)
         require_varying(y)
         train = Data(x, y + noise * for_noise.standard_normal(y.shape))
-        x_test = sample("random", interval, n_test, d_in, for_test)
         test = train if paper else Data(x_test, values(f, x_test))
         name = str(name or getattr(f, "text", None) or getattr(f, "__name__", type(f).__name__))
-        description = f"{name} on [{interval[0]:g}, {interval[1]:g}]"
-        if d_in > 1:
-            description += f"^{d_in}"
-            if sampling == "grid":
-                description += f", grid of {grid_side(n, d_in)}^{d_in} = {len(x)} points"
+        description = f"{name} on [{interval[0]:g}, {interval[1]:g}]" + f"^{d_in}" * (d_in > 1)
+        if d_in > 1 and sampling == "grid":
+            description += f", grid of {grid_side(n, d_in)}^{d_in} = {len(x)} points"
         if paper:
             name = PAPER.format(name)
         problem = cls(name, train, test, interval if d_in == 1 else None, f, description, noise=noise)

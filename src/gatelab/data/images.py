@@ -1,7 +1,6 @@
 """Images with labels: MNIST, CIFAR-10 and Tiny ImageNet, from a folder, the cache or a download.
 
-They are kept as bytes, (N, channels, height, width); `normalized` gives each channel mean 0 and variance 1 over the
-training images. Batches are functions of the step (`batch`), optionally augmented as in the paper.
+They are kept as bytes, (N, channels, height, width). Batches are functions of the step (`batch`).
 """
 
 from __future__ import annotations
@@ -203,12 +202,11 @@ def labeled(
     """The data of images and labels; `counts` are the numbers of images in the complete data set."""
     described, parts = [], []
     for part, (images, labels), count in (("training", train, counts[0]), ("test", test, counts[1])):
-        if len(images) != len(labels):
+        if len(images) != len(labels) or labels.max() >= len(classes):
             raise GatelabError(
-                f"{name} has {len(images)} {part} images and {len(labels)} labels; copy its files again, all of them"
+                f"{name} has {len(images)} {part} images and {len(labels)} labels up to {labels.max()} of"
+                f" {len(classes)} classes; copy its files again, all of them"
             )
-        if labels.max() >= len(classes):
-            raise GatelabError(f"{name} has a label {labels.max()}, but {len(classes)} classes; copy its files again")
         share = f"{len(images)} of " * (len(images) != count)
         described.append(f"{share}{count} {part} images")
         # Arrays over the bytes of a file are read-only, but tensors must be writable.
@@ -252,13 +250,9 @@ def read_idx(path: Path, dimensions: int, url: str) -> Bytes:
 def cifar_rows(raw: bytes, path: Path, rows: int | None) -> Rows:
     """Rows in CIFAR-10's binary layout: a byte for the label, then the red, green and blue planes of 32 x 32."""
     if not raw or len(raw) % RECORD or (rows and len(raw) != rows * RECORD):
-        expected = f"{rows or 'whole'} records"
-        raise damage_error(path, f"{len(raw)} bytes are not {expected} of {RECORD}", CIFAR10.url)
+        raise damage_error(path, f"{len(raw)} bytes are not {rows or 'whole'} records of {RECORD}", CIFAR10.url)
     records = np.frombuffer(raw, np.uint8).reshape(-1, RECORD)
-    labels = records[:, 0].astype(np.int64)
-    if labels.max() > 9:
-        raise damage_error(path, f"a label is {labels.max()}, they are 0 to 9", CIFAR10.url)
-    return records[:, 1:].reshape(-1, 3, 32, 32), labels
+    return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0].astype(np.int64)
 
 
 def tar_members(path: Path, names: Sequence[str], url: str) -> dict[str, bytes]:
@@ -275,34 +269,24 @@ def read_tiny_imagenet(path: Path) -> tuple[Rows, Rows, tuple[str, ...]]:
     try:
         if path.is_dir():
             tree = {f.relative_to(path).as_posix(): f.read_bytes for f in path.rglob("*") if f.is_file()}
-            return read_image_tree(tree, path)
-        archive = zipfile.ZipFile(path)
-        return read_image_tree({name: partial(archive.read, name) for name in archive.namelist()}, path)
-    except (OSError, EOFError, zlib.error, zipfile.BadZipFile, UnicodeDecodeError) as error:
+        else:
+            archive = zipfile.ZipFile(path)
+            tree = {name: partial(archive.read, name) for name in archive.namelist()}
+        train = {name: match[1] for name in sorted(tree) if (match := TRAIN_IMAGE.fullmatch(name))}
+        val = {match[1]: name for name in sorted(tree) if (match := VAL_IMAGE.fullmatch(name))}
+        notes = next((name for name in tree if name.endswith("val/val_annotations.txt")), None)
+        if not train or not val or notes is None:
+            raise ValueError("it lacks train/<class>/images/*.JPEG, val/images/*.JPEG or val/val_annotations.txt")
+        lines = [line.split("\t") for line in tree[notes]().decode().splitlines()]
+    except (OSError, EOFError, zlib.error, zipfile.BadZipFile, ValueError) as error:
         raise damage_error(path, error, TINY_IMAGENET.url) from error
-
-
-def read_image_tree(tree: Mapping[str, Callable[[], bytes]], path: Path) -> tuple[Rows, Rows, tuple[str, ...]]:
-    """The same from functions that read the files, by their paths below the root of the data set."""
-    train = {name: match[1] for name in sorted(tree) if (match := TRAIN_IMAGE.fullmatch(name))}
-    val = {match[1]: name for name in sorted(tree) if (match := VAL_IMAGE.fullmatch(name))}
-    notes = next((name for name in tree if name.endswith("val/val_annotations.txt")), None)
-    url = TINY_IMAGENET.url
-    if not train or not val or notes is None:
-        raise damage_error(
-            path, "it lacks train/<class>/images/*.JPEG, val/images/*.JPEG or val/val_annotations.txt", url
-        )
     classes = tuple(sorted(set(train.values())))
     number = {name: i for i, name in enumerate(classes)}
-    labels = {}
-    for line in tree[notes]().decode().splitlines():
-        file, wnid, *_ = [*line.split("\t"), ""]
-        if wnid not in number:
-            raise damage_error(path, f"val_annotations.txt has the line {line!r}, whose class is not in train", url)
-        labels[file] = number[wnid]
-    unlabeled = sorted(set(val) - set(labels))
+    labels = {line[0]: number.get(line[1]) for line in lines if len(line) > 1}
+    unlabeled = [file for file in val if labels.get(file) is None]
     if unlabeled:
-        raise damage_error(path, f"val_annotations.txt does not name {unlabeled[0]}", url)
+        why = f"val_annotations.txt gives {unlabeled[0]} no class that is in train"
+        raise damage_error(path, why, TINY_IMAGENET.url)
     images = decoded_images([*train, *val.values()], tree, path)
     y_train = np.array([number[wnid] for wnid in train.values()])
     return (images[: len(train)], y_train), (images[len(train) :], np.array([labels[f] for f in val])), classes

@@ -1,9 +1,8 @@
 """`problem` makes a problem of a registered name, a formula, a function or a pair of arrays.
 
 `describe` and `restore` are for runs that are hashed, stored and computed in other processes. A problem of a name or a
-formula is described by its recipe, which for measured data includes a hash of the values. Any other problem is
-described by a hash of its data, which are written to the cache folder under that hash: `GATELAB_CACHE`, or
-`~/.cache/gatelab`. On a cluster every machine must see the same folder.
+formula is described by its recipe, any other by a hash of its data, which are written to the cache folder; on a cluster
+every machine must see the same folder.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from typing import Any
 import numpy as np
 
 from gatelab import tensors
-from gatelab.arrays import fingerprint
+from gatelab.arrays import Array, fingerprint
 from gatelab.data.archives import cache_folder
 from gatelab.data.definition import PAPER, Problem
 from gatelab.data.expression import INPUTS, Expression, parse
 from gatelab.data.named import CATALOGUE, DATASETS
-from gatelab.data.rows import MAX_POINTS, Data, Scales, checked_protocol, seeds, standardized
+from gatelab.data.rows import Data, Scales, checked_protocol, seeds, sizes, standardized
 from gatelab.data.specification import ProblemSpec
 from gatelab.data.tables import load_measured, table_fingerprint
 from gatelab.errors import GatelabError, real_number, unknown_name, whole_number
@@ -58,40 +57,32 @@ def problem(
 ) -> Problem:
     """Make a problem of a name, a formula, a function or a pair of arrays.
 
-    A formula in x and y has two inputs, one in x1 to x5 has five (see `parse`); a function has one input, or several
-    with `Problem.from_function`. A fifth of the rows of measured data (airfoil, california) is for testing.
+    A formula in x and y has two inputs, one in x1 to x5 has five (see `parse`). A fifth of the rows of measured data
+    (airfoil, california) is for testing.
 
     Args:
-        spec: a registered name, a formula, a function of arrays, a pair of arrays (x, y) for `Problem.from_arrays`, or
-            a problem.
+        spec: a registered name, a formula, a function of one input, a pair of arrays (x, y), or a problem.
         interval: the interval of every input; by default the registered one, [-1, 1] for formulas and functions.
         n: the number of training points, by default 10 000, 2000 for Friedman's problems and all for measured data.
         n_test: the number of test points, by default n.
-        sampling: the placement of training points: "random" or "grid"; see `Problem.from_function`.
+        sampling: the placement of training points: "random" or "grid".
         noise: the standard deviation of noise on the training targets.
         seed: the seed of every draw and of the choice of test rows.
-        standardize: give inputs and targets mean 0 and deviation 1 on the training part; the default for Friedman's and
-            measured data.
+        standardize: inputs and targets of mean 0 and deviation 1; the default for Friedman's and measured data.
         protocol: "split", or "paper" to test on the training data, as the reference code does with Friedman's problems
             and measured data; the problem's name is then marked.
 
     Returns:
         A `Problem` with training data, test data and, if it is known, the function.
 
-    >>> problem("paper-1d", n=100).interval
-    (-1.0, 1.0)
     >>> problem("sin(4*x)*sin(4*y)", n=100).train.x.shape
     (100, 2)
     >>> problem("friedman1", protocol="paper").name
     "friedman1 (paper's protocol)"
-    >>> problem("rungee9")
-    Traceback (most recent call last):
-        ...
-    gatelab.errors.GatelabError: no problem is called 'rungee9'; did you mean 'runge9' or 'runge1' or 'runge9-2d'? ...
     """
     options: Any = {"interval": interval, "n": n, "n_test": n_test, "sampling": sampling, "noise": noise, "seed": seed}
-    every = options | {"standardize": standardize, "protocol": protocol}
-    given = [k for k, v in every.items() if v is not None and (k not in USUAL or v != USUAL[k])]
+    options |= {"standardize": standardize, "protocol": protocol}
+    given = [k for k, v in options.items() if v is not None and (k not in USUAL or v != USUAL[k])]
     if isinstance(spec, Problem):
         if given:
             raise GatelabError(
@@ -103,16 +94,20 @@ def problem(
         if len(spec) != 2:
             raise GatelabError(f"the data are a tuple of {len(spec)}; give a pair of arrays (x, y)")
         refuse("a pair of arrays", given, DRAWS, "it has its rows")
-        return Problem.from_arrays(
-            *spec, interval=interval, seed=seed, standardize=bool(standardize), protocol=protocol
-        )
-    paper = checked_protocol(protocol)
+        how: Any = {"interval": interval, "standardize": bool(standardize)}
+        return Problem.from_arrays(*spec, seed=seed, protocol=protocol, **how)
+    return recipe_problem(spec, options, given)
+
+
+def recipe_problem(spec: Any, options: dict[str, Any], given: Sequence[str]) -> Problem:
+    """The problem of a name, a formula or a function; the first two have a recipe."""
     known = CATALOGUE.get(spec.strip().lower()) if isinstance(spec, str) else None
+    paper, standardize = checked_protocol(options["protocol"]), options.pop("standardize")
     make: Any = sampled_problem
     if known is not None and known.kind in REFUSED:
         refuse(known.name, given, *REFUSED[known.kind])
         make = {"friedman": friedman_problem, "data": measured_problem}[known.kind]
-    task, recipe = make(known or spec, options | {"protocol": protocol})
+    task, recipe = make(known or spec, options)
     by_default = known is not None and known.standardize
     wanted = by_default if standardize is None else bool(standardize)
     if wanted:
@@ -123,7 +118,7 @@ def problem(
     if wanted != by_default:
         recipe["standardise"] = wanted  # the spelling of stored recipes
     if paper:
-        recipe["protocol"] = protocol
+        recipe["protocol"] = options["protocol"]
     return replace(task, recipe=recipe)
 
 
@@ -145,20 +140,21 @@ def sampled_problem(spec: Any, options: dict[str, Any]) -> tuple[Problem, dict[s
             f"a problem cannot be made from {type(spec).__name__}; give a registered name, a formula in x or a"
             " function, for arrays the pair (x, y) and for files Problem.from_file(path)"
         )
-    interval, n = options["interval"], POINTS if options["n"] is None else options["n"]
-    if interval is None:
-        interval = (spec.interval if isinstance(spec, ProblemSpec) else None) or (-1.0, 1.0)
-    options = options | {"interval": interval, "n": n}
+    interval, label = (-1.0, 1.0), None
+    f: Any = spec
     if isinstance(spec, ProblemSpec):
-        label, task = spec.name, Problem.from_function(parse(spec.expression), name=spec.name, **options)
-        where = f",{task.description.removeprefix(spec.name)}" if spec.inputs > 1 else ""
-        task = replace(task, description=f"{spec.expression}: {spec.description}{where}")
+        interval, label, f = spec.interval or interval, spec.name, parse(spec.expression)
     elif isinstance(spec, str):
-        label, task = spec.strip(), Problem.from_function(formula(spec), **options)
+        label, f = spec.strip(), formula(spec)
+    defaults = {"interval": interval, "n": POINTS}
+    options |= {name: value for name, value in defaults.items() if options[name] is None}
+    if isinstance(spec, ProblemSpec):
+        task = Problem.from_function(f, name=label, **options)
+        where = f",{task.description.removeprefix(spec.name)}" * (spec.inputs > 1)
+        task = replace(task, description=f"{spec.expression}: {spec.description}{where}")
     else:
-        f: Any = spec
-        label, task = None, Problem.from_function(f, **options)
-    ends = task.interval or tuple(float(end) for end in interval)
+        task = Problem.from_function(f, **options)
+    ends = task.interval or tuple(float(end) for end in options["interval"])
     draws = {name: options[name] for name in (*DRAWS, "seed")}
     return task, {"spec": label, "interval": list(ends)} | plain_options(**draws)
 
@@ -171,19 +167,17 @@ def friedman_problem(known: ProblemSpec, options: dict[str, Any]) -> tuple[Probl
     """
     from sklearn import datasets  # slow to import
 
-    n, n_test = options["n"], options["n_test"]
-    paper = checked_protocol(options["protocol"], n_test=n_test)
-    n = whole_number("n", FRIEDMAN_POINTS if n is None else n, 2, MAX_POINTS)
+    paper = checked_protocol(options["protocol"], n_test=options["n_test"])
+    n, test_points = sizes(FRIEDMAN_POINTS if options["n"] is None else options["n"], options["n_test"])
     noise = real_number("noise", options["noise"], least=0)
     seed = whole_number("seed", options["seed"], 0, 2**32 - 1)
-    recipe = {"spec": known.name} | plain_options(n=n, n_test=n_test, noise=noise, seed=seed)
+    recipe = {"spec": known.name} | plain_options(n=n, n_test=options["n_test"], noise=noise, seed=seed)
     make: Any = getattr(datasets, f"make_{known.name}")
     shape = {"n_features": known.inputs} if known.name == "friedman1" else {}
     train = test = Data(*make(n, noise=noise, random_state=seed, **shape))
     if not paper:
-        n_test = n if n_test is None else whole_number("n_test", n_test, 2, MAX_POINTS)
         apart = np.random.RandomState(np.random.MT19937(seeds(seed).spawn(1)[0]))
-        test = Data(*make(n_test, noise=0.0, random_state=apart, **shape))
+        test = Data(*make(test_points, noise=0.0, random_state=apart, **shape))
     name = PAPER.format(known.name) if paper else known.name
     f, description = parse(known.expression), f"{known.expression}: {known.description}"
     return Problem(name, train, test, f=f, description=description, columns=f.inputs, noise=noise), recipe
@@ -221,10 +215,11 @@ def formula(text: str) -> Expression:
 
 def describe(problem: Problem) -> dict[str, Any]:
     """The problem in plain values, which `restore` reads."""
-    if problem.recipe is not None and same_rows(problem, restore(problem.recipe)):
-        return dict(problem.recipe)
-    train, test = problem.train, problem.test
-    arrays = {"train_x": train.x, "train_y": train.y, "test_x": test.x, "test_y": test.y}
+    arrays = arrays_of(problem)
+    if problem.recipe is not None:
+        twin = restore(problem.recipe)  # `replace` may have changed the rows or the interval
+        if twin.interval == problem.interval and all(map(np.array_equal, arrays.values(), arrays_of(twin).values())):
+            return dict(problem.recipe)
     content = [part for name, array in sorted(arrays.items()) for part in (f"{name}{array.shape}", array)]
     key = fingerprint([repr((problem.name, problem.interval)), *content], 32)
     target = cached_data(key)
@@ -239,11 +234,9 @@ def describe(problem: Problem) -> dict[str, Any]:
     return description
 
 
-def same_rows(one: Problem, other: Problem) -> bool:
-    """Whether two problems have the same rows and interval: `replace` may have changed those of a recipe."""
-    pairs = ((one.train, other.train), (one.test, other.test))
-    rows = all(np.array_equal(a.x, b.x) and np.array_equal(a.y, b.y) for a, b in pairs)
-    return rows and one.interval == other.interval
+def arrays_of(problem: Problem) -> dict[str, Array]:
+    train, test = problem.train, problem.test
+    return {"train_x": train.x, "train_y": train.y, "test_x": test.x, "test_y": test.y}
 
 
 def restore(description: Mapping[str, Any]) -> Problem:
@@ -288,8 +281,6 @@ def check_problem(name: str) -> None:
 
     Args:
         name: the name of the problem.
-
-    >>> check_problem("paper-1d")
     """
     if name not in CATALOGUE:
         raise unknown_name("problem", name, CATALOGUE)

@@ -1,7 +1,6 @@
 """Rows of inputs and targets: checked, split into training and test, sampled from a function, and standardized.
 
-Points of one input are arrays (N,), points of d inputs are arrays (N, d). Standardized inputs and targets have mean 0
-and standard deviation 1 on the training part.
+Points of one input are arrays (N,), points of d inputs are arrays (N, d).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from gatelab.arrays import Array, finite_array, refuse_masked
 from gatelab.display import Compact, counted, one_line
-from gatelab.errors import GatelabError, check_seed, real_number, unknown_name
+from gatelab.errors import GatelabError, check_seed, real_number, unknown_name, whole_number
 
 if TYPE_CHECKING:
     from gatelab.data.definition import Problem
@@ -35,9 +34,7 @@ SAMPLINGS = ("random", "grid")
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """Rows of inputs and targets, finite and float64.
-
-    One-dimensional arrays are read as columns. The arrays are copies.
+    """Rows of inputs and targets, finite and float64; one-dimensional arrays are read as columns.
 
     Attributes:
         x: the inputs, (N, d_in).
@@ -83,22 +80,20 @@ def row_keys(*parts: Array) -> NDArray[np.void]:
     return rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
 
 
-def split(x: Array, y: Array, test_fraction: float, seed: int) -> tuple[Data, Data]:
+def split(rows: Data, test_fraction: float, seed: int) -> tuple[Data, Data]:
     """Training and test rows; rows of equal x stay on one side."""
     real_number("test_fraction", test_fraction, above=0, below=1)
-    source = seeds(seed)
-    everything = Data(x, y)
-    distinct, group = np.unique(row_keys(everything.x), return_inverse=True)
+    generator = np.random.default_rng(seeds(seed))
+    distinct, group = np.unique(row_keys(rows.x), return_inverse=True)
     groups = len(distinct)
     if groups < 4:
         raise GatelabError(
-            f"the data have {len(x)} rows with {groups} distinct x; rows of equal x stay together, so at least 4 are"
+            f"the data have {rows.n} rows with {groups} distinct x; rows of equal x stay together, so at least 4 are"
             " needed to split into train and test: give more, or, of arrays, the test data yourself as test=(x, y)"
         )
     n_test = min(max(round(test_fraction * groups), 2), groups - 2)
-    tested = np.random.default_rng(source).permutation(groups) < n_test
-    in_test = tested[group.ravel()]
-    return Data(x[~in_test], y[~in_test]), Data(x[in_test], y[in_test])
+    in_test = (generator.permutation(groups) < n_test)[group.ravel()]
+    return Data(rows.x[~in_test], rows.y[~in_test]), Data(rows.x[in_test], rows.y[in_test])
 
 
 def given_test(test: Any) -> Data:
@@ -111,13 +106,19 @@ def given_test(test: Any) -> Data:
 
 def refuse_shared_rows(train: Data, test: Data) -> None:
     """Refuse test rows that are equal to training rows in x and y; another target at the same x is a fair test."""
-    known = {key.tobytes() for key in row_keys(train.x, train.y)}
-    shared = sum(key.tobytes() in known for key in row_keys(test.x, test.y))
-    if shared:
+    if shared := int(np.isin(row_keys(test.x, test.y), row_keys(train.x, train.y)).sum()):
         raise GatelabError(
             f"{shared} of {test.n} test rows are training rows too, so the test error would partly be"
             " training error; remove them from one side, or leave test out for a split"
         )
+
+
+def sizes(n: Any, n_test: Any) -> tuple[int, int]:
+    """The numbers of training and of test points, which are equal by default."""
+    n = whole_number("n", n, 2, MAX_POINTS)
+    if n_test is None:
+        return n, n
+    return n, whole_number("n_test", n_test, 2, MAX_POINTS)
 
 
 def sample(sampling: str, interval: tuple[float, float], n: int, d_in: int, rng: np.random.Generator) -> Array:
@@ -147,8 +148,7 @@ def values(f: Function, x: Array) -> Array:
         raise GatelabError(f"f is {f!r}; give a function that maps {shapes}")
     try:
         with np.errstate(all="ignore"):
-            # A copy, since a user's function may work in place.
-            y = f(x.copy())
+            y = f(x.copy())  # which may work in place
             refuse_masked(y, "the function's result")
             y = np.asarray(y)
     except GatelabError:
@@ -165,13 +165,12 @@ def values(f: Function, x: Array) -> Array:
             " of real numbers"
         )
     y = y.astype(np.float64)
-    bad = ~np.isfinite(y.reshape(len(y), -1)).all(axis=1)
-    if bad.any():
-        first = np.flatnonzero(bad)[np.argmin(x[bad]) if one else 0]
-        place = first_row(x[first].reshape(1, -1), most=None)
+    bad = np.flatnonzero(~np.isfinite(y.reshape(len(y), -1)).all(axis=1))
+    if len(bad):
+        first = bad[np.argmin(x[bad])] if one else bad[0]
         raise GatelabError(
-            f"the function is not finite at {int(bad.sum())} of {len(x)} points, the first of them at"
-            f" x = {place} (value {y[first]}); choose an interval where it is defined"
+            f"the function is not finite at {len(bad)} of {len(x)} points, the first of them at"
+            f" x = {first_row(x[first].reshape(1, -1))} (value {y[first]}); choose an interval where it is defined"
         )
     return y
 
@@ -181,12 +180,7 @@ STANDARDIZED = "inputs and target standardized by the mean and standard deviatio
 
 @dataclass(frozen=True, eq=False)
 class Scale(Compact):
-    """The mean and the standard deviation of each column; 1 for a column that does not vary.
-
-    >>> scale = Scale.of(np.array([[1.0, 5.0], [3.0, 5.0]]))
-    >>> scale.shrink(np.array([[3.0, 6.0]])), scale.stretch(np.array([[1.0, 1.0]]))
-    (array([[1., 1.]]), array([[3., 6.]]))
-    """
+    """The mean and the standard deviation of each column; 1 for a column that does not vary."""
 
     mean: Array
     deviation: Array
@@ -241,31 +235,20 @@ class Standardized(Compact):
 
 
 def standardized(problem: Problem) -> Problem:
-    """The problem with inputs and targets standardized by its training part; its `scales` restore raw values.
-
-    Errors are then in standard deviations of the target: a constant prediction has an error of 1.
-    """
+    """The problem with inputs and targets standardized by its training part; its `scales` restore raw values."""
     if problem.scales is not None:
         raise GatelabError(f"the problem {problem.name!r} is standardized already; leave standardize out")
     scales = Scales(Scale.of(problem.train.x), Scale.of(problem.train.y))
     train = scales.shrink(problem.train)
     test = train if problem.test is problem.train else scales.shrink(problem.test)  # the paper's protocol
-    interval, noise = problem.interval, problem.noise
-    if interval is not None:
-        a, b = (float(scales.x.shrink(np.array([end]))[0]) for end in interval)
-        interval = (a, b)
-    if noise is not None:
-        noise = float(noise * np.sqrt(np.mean(scales.y.deviation**-2.0)))
-    return replace(
-        problem,
-        train=train,
-        test=test,
-        interval=interval,
-        f=None if problem.f is None else Standardized(problem.f, scales),
-        description="; ".join(filter(None, (problem.description, STANDARDIZED))),
-        scales=scales,
-        noise=noise,
-    )
+    changed: dict[str, Any] = {"train": train, "test": test, "scales": scales}
+    if problem.interval is not None:
+        changed["interval"] = tuple(scales.x.shrink(np.array(problem.interval)).tolist())
+    if problem.noise is not None:
+        changed["noise"] = float(problem.noise * np.sqrt(np.mean(scales.y.deviation**-2.0)))
+    if problem.f is not None:
+        changed["f"] = Standardized(problem.f, scales)
+    return replace(problem, **changed, description="; ".join(filter(None, (problem.description, STANDARDIZED))))
 
 
 def matrix(value: Any, what: str) -> Array:
@@ -284,11 +267,10 @@ def matrix(value: Any, what: str) -> Array:
 def names_of(value: Any) -> tuple[str, ...]:
     """The column names of a pandas, polars or pyarrow table, or the name of one column; none unless all are text."""
     names: list[Any] = list(getattr(value, "column_names", ()))  # pyarrow
-    if not names and not hasattr(value, "to_numpy"):
-        return ()
-    names = names or list(getattr(value, "columns", ()))
-    if not names and len(getattr(value, "shape", ())) == 1:
-        names = [getattr(value, "name", None)]
+    if hasattr(value, "to_numpy") and not names:
+        names = list(getattr(value, "columns", ()))
+        if not names and len(getattr(value, "shape", ())) == 1:
+            names = [getattr(value, "name", None)]
     if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
         return ()
     return tuple(names)
@@ -345,12 +327,12 @@ def varying(rows: Array) -> NDArray[np.bool_]:
     return half_range > 8 * EPS * np.abs(rows).max(axis=0)
 
 
-def first_row(rows: Array, most: int | None = 5) -> str:
-    """The first row for an error message, with at most `most` values."""
+def first_row(rows: Array) -> str:
+    """The first row for an error message, with at most five values."""
     values = [f"{v:.6g}" for v in rows[0]]
     if len(values) == 1:
         return values[0]
-    return f"({', '.join(values[:most])}{', ...' * (len(values) > (most or len(values)))})"
+    return f"({', '.join(values[:5])}{', ...' * (len(values) > 5)})"
 
 
 def require_varying(y: Array) -> None:

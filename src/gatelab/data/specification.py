@@ -24,9 +24,6 @@ class ProblemSpec:
         interval: the interval of every input; None if they differ.
         inputs: the number of inputs.
         kind: "formula", "friedman" (drawn by scikit-learn) or "data" (measured, with a `Dataset` of the same name).
-
-    >>> ProblemSpec("wave", "sin(4*x)", "a wave").inputs, ProblemSpec("wave", "sin(4*x)", "a wave").standardize
-    (1, False)
     """
 
     name: str

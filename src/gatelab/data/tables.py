@@ -1,8 +1,7 @@
 """Inputs and targets from CSV, Parquet and numpy files, without unpickling.
 
-Only selected columns become numbers, so that others may hold text. Parquet is read by pyarrow, .npy and .npz files by
-numpy. CSV is read row by row by Python's `csv`, since pandas reports neither the line nor the column of a value that
-is not a number, and pads short lines.
+Only selected columns become numbers, so that others may hold text. CSV is read by Python's `csv`, since pandas reports
+neither the line nor the column of a value that is not a number, and pads short lines.
 """
 
 from __future__ import annotations
@@ -11,15 +10,15 @@ import csv
 import gzip
 import io
 import math
+import operator
 import re
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -53,15 +52,10 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """The columns of a file.
+    """The columns of a file: its values (text of a CSV file) and names, if it has names.
 
-    Attributes:
-        path: the file.
-        frame: the values: text of a CSV file, numbers of a numpy file, values of any type of a Parquet file.
-        names: the names of the columns, if the file has names.
-        targets: the number of targets, which are the last columns.
-        labels: columns that label the rows, such as the index of a data frame; not inputs by default.
-        lines: the line of each row of a CSV file.
+    The last `targets` columns are targets; `labels` are columns that label the rows and are not inputs by default;
+    `lines` has the line of each row of a CSV file.
     """
 
     path: Path
@@ -106,12 +100,7 @@ class Columns:
 
 
 def read_table(path: str | Path, *, target: Any = None, inputs: Any = None) -> Table:
-    """The columns of a file as inputs and targets.
-
-    Columns are given by name or by number, counted from 0, one or several. By default the target is the last column, or
-    the y of an .npz file, and the inputs are all others. A column that labels the rows, such as the index of a data
-    frame, is left out with a warning unless it is given.
-    """
+    """The columns of a file as inputs and targets, as in `Problem.from_file`; those of the y of an .npz are targets."""
     path = as_path(path, FILES)
     if not path.is_file():
         raise GatelabError(f"there is no file {path}; {FILES}")
@@ -159,29 +148,20 @@ def indices(what: str, columns: Any, source: Columns, path: Path) -> list[int]:
 
 
 def index_of(what: str, selector: Any, source: Columns, path: Path) -> int:
+    numbers = f"0 to {source.count - 1}"
     if isinstance(selector, str):
-        if source.names.count(selector) > 1:
-            raise GatelabError(
-                f"{path} has {source.names.count(selector)} columns called {selector!r}; give {what} by number,"
-                f" 0 to {source.count - 1}"
-            )
-        if selector in source.names:
+        if (same := source.names.count(selector)) > 1:
+            raise GatelabError(f"{path} has {same} columns called {selector!r}; give {what} by number, {numbers}")
+        if same:
             return source.names.index(selector)
         if not selector.isdecimal() and source.names:
             raise unknown_name(f"column of {path}", selector, source.names)
     try:
-        number = int(selector) if isinstance(selector, str) else selector.__index__()
-    except (AttributeError, ValueError):
-        without = " without names" * (not source.names)
-        raise GatelabError(
-            f"{what} is {selector!r} and {path} has {source.count} columns{without}; give numbers, 0 to"
-            f" {source.count - 1}"
-        ) from None
-    if not -source.count <= number < source.count:
-        raise GatelabError(
-            f"{what} is column {number} and {path} has {source.count} columns; give 0 to {source.count - 1}"
-        )
-    return number % source.count
+        number = int(selector) if isinstance(selector, str) else operator.index(selector)
+        return range(source.count)[number]
+    except (TypeError, ValueError, IndexError):
+        columns = f"{source.count} columns" + " without names" * (not source.names)
+        raise GatelabError(f"{what} is column {selector!r} and {path} has {columns}; give numbers, {numbers}") from None
 
 
 def open_columns(path: Path) -> Columns:
@@ -201,12 +181,15 @@ def open_columns(path: Path) -> Columns:
 
 def open_text(path: Path) -> Columns:
     """The columns of a CSV file, separated by commas, semicolons or tabs, gzipped or not."""
-    with path.open("rb") as raw:
-        beginning = [line for line in islice(text_lines(path, raw), 1000) if line.strip()][:2]
+    lines = text_lines(path)
+    beginning = [line for line in lines[:1000] if line.strip()][:2]
     # Semicolons before commas, which may be decimal commas.
     delimiter = next((d for d in "\t;" if beginning and all(d in line for line in beginning)), ",")
-    with path.open("rb") as raw:
-        rows = list(text_rows(path, raw, delimiter))
+    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
+    try:
+        rows = [(reader.line_num, cells) for cells in reader if any(cell.strip() for cell in cells)]
+    except csv.Error as error:
+        raise GatelabError(f"{path} line {reader.line_num}: {error}; give a plain CSV file") from None
     if not rows:
         raise GatelabError(f"{path} has no rows; give a CSV file with one example per line")
     line, first = rows[0]
@@ -226,27 +209,17 @@ def open_text(path: Path) -> Columns:
     return Columns(path, frame, names, labels=tuple(labels), lines=[line for line, _ in rows])
 
 
-def text_lines(path: Path, raw: IO[bytes]) -> Iterator[str]:
+def text_lines(path: Path) -> list[str]:
     """The lines of a text file, unpacked if it is gzipped, with any line ending: csv refuses old ones."""
-    binary: Any = gzip.GzipFile(fileobj=raw) if path.suffix.lower() == ".gz" else raw
+    raw = path.read_bytes()
     try:
-        with io.TextIOWrapper(binary, encoding="utf-8-sig", newline=None) as text:
-            yield from text
+        if path.suffix.lower() == ".gz":
+            raw = gzip.decompress(raw)
+        return list(io.StringIO(raw.decode("utf-8-sig"), newline=None))
     except UnicodeDecodeError:
         raise GatelabError(f"{path} is not a text file; give a CSV file in UTF-8, Parquet, .npy or .npz") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise GatelabError(f"{path} is not a whole gzip file ({error}); copy or pack it again") from None
-
-
-def text_rows(path: Path, raw: IO[bytes], delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """The cells of every row that is not empty, with the number of its last line."""
-    reader = csv.reader(text_lines(path, raw), delimiter=delimiter, skipinitialspace=True)
-    try:
-        for cells in reader:
-            if any(cell.strip() for cell in cells):
-                yield reader.line_num, cells
-    except csv.Error as error:
-        raise GatelabError(f"{path} line {reader.line_num}: {error}; give a plain CSV file") from None
 
 
 def number(cell: str, path: Path, line: int, label: str) -> float:
@@ -258,20 +231,18 @@ def number(cell: str, path: Path, line: int, label: str) -> float:
     if math.isfinite(value) and "_" not in cell:
         return value
     cell, where = cell.strip(), f"{path} line {line}"
-    if cell.lower() in MISSING:
-        raise GatelabError(f"{where}: the value in {label} is missing ({cell!r}); {WAY_OUT}")
-    if math.isinf(value):
-        raise GatelabError(f"{where}: the value in {label} is infinite ({cell!r}); {WAY_OUT}")
+    for fault, applies in (("missing", cell.lower() in MISSING), ("infinite", math.isinf(value))):
+        if applies:
+            raise GatelabError(f"{where}: the value in {label} is {fault} ({cell!r}); {WAY_OUT}")
     comma = " with a decimal point and without separators," * bool(re.fullmatch(r"[-+]?[0-9]+[,.][0-9.,]+", cell))
     raise GatelabError(f"{where}: {cell!r} in {label} is not a number; write numbers{comma} or {WAY_OUT}")
 
 
 def is_header(first: list[str], body: list[list[str]], where: str) -> bool:
-    """Whether the first row names the columns.
+    """Whether the first row names the columns, with a warning if it has numbers and might.
 
-    It does if it has no numbers. Numbers count as names if they are years, or four or more in equal steps, and the rows
-    below differ from them or have numbers below a text. A warning reports this, and numbers that are read as data but
-    might be names.
+    Numbers count as names if they are years, or four or more in equal steps, and the rows below differ from them or
+    have numbers below a text.
     """
     places = [i for i, cell in enumerate(first) if is_number(cell)]
     if not places:
@@ -317,13 +288,12 @@ def is_number(cell: str) -> bool:
 
 def open_npy(path: Path) -> Columns:
     try:
-        return array_columns(np.load(path, allow_pickle=False), path)
-    except GatelabError:
-        raise
+        values = np.load(path, allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise GatelabError(
             f"{path} is not a plain .npy array ({error}); write it with numpy.save, N x k numbers"
         ) from None
+    return array_columns(values, path)
 
 
 def open_npz(path: Path) -> Columns:
@@ -395,16 +365,11 @@ def load_measured(data: Dataset) -> Table:
         raise
     except (tarfile.TarError, KeyError, ValueError, EOFError, OSError, zlib.error) as error:
         raise GatelabError(f"{path} cannot be read as {data.name} ({error}); copy it again from {url}") from error
-    rows, inputs, targets = (*table.x.shape, table.y.shape[1])
-    if (rows, inputs, targets) != (data.rows, len(data.columns), 1):
+    if table.x.shape != (data.rows, len(data.columns)) or table.columns not in ((), data.columns):
         raise GatelabError(
-            f"{path} holds {rows} rows of {inputs} inputs and {targets} targets, {data.name} has {data.rows} of"
-            f" {len(data.columns)} and 1; copy it again from {url}, or fit your own file with Problem.from_file"
-        )
-    if table.columns and table.columns != data.columns:
-        raise GatelabError(
-            f"{path} has the columns {', '.join(table.columns)}, {data.name} has {', '.join(data.columns)}; give"
-            " these, in this order"
+            f"{path} holds {len(table.x)} rows of {table.x.shape[1]} inputs {', '.join(table.columns)}; {data.name} has"
+            f" {data.rows} of {', '.join(data.columns)}: copy it again from {url}, or fit your own file with"
+            " Problem.from_file"
         )
     return Table(table.x, table.y, data.columns)
 

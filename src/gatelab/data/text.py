@@ -1,17 +1,17 @@
 """Tokenized texts: registered ones, such as enwik8, or any file, by the tokenizers of `gatelab.data.tokens`.
 
-Tokens are uint16 in memory, bytes uint8; batches are functions of the step. Encoded texts are cached under the hash of
-the text and of the tokenizer, and memory-mapped.
+Encoded texts are cached under the hash of the text and of the tokenizer, and memory-mapped.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -65,7 +65,7 @@ SPLITS = {"enwik8": (90_000_000, 5_000_000, 5_000_000)}
 
 @dataclass(frozen=True, eq=False)
 class TextData:
-    """Training and test tokens of one text: the test tokens are its end, preceded by the validation tokens, if any.
+    """Training tokens of one text, then its validation tokens, if any, then its test tokens.
 
     Attributes:
         name: the name of the text or of its file.
@@ -90,8 +90,10 @@ class TextData:
 
     def __post_init__(self) -> None:
         whole_number("vocabulary", self.vocabulary, 1)
-        parts = {name: getattr(self, name) for name in ("train", "test", "valid")}
-        for name, tokens in ((n, np.asarray(t)) for n, t in parts.items() if t is not None):
+        for name in ("train", "test", "valid"):
+            if getattr(self, name) is None:
+                continue
+            tokens = np.asarray(getattr(self, name))
             if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
                 raise GatelabError(
                     f"the {name} tokens have the shape {tokens.shape} and {tokens.dtype}; give whole numbers in a row"
@@ -110,11 +112,7 @@ class TextData:
         return one_line(self, f"{shorten(self.name)}: {counted} of {self.vocabulary}")
 
     def tuning(self) -> TextData:
-        """The data with the validation tokens as test tokens.
-
-        Returns:
-            The data on which hyperparameters such as the learning rate are chosen.
-        """
+        """The data with the validation tokens as test tokens, by which hyperparameters are chosen."""
         if self.valid is None:
             raise GatelabError(
                 f"{self.name} has no validation tokens to choose by; read it with valid_fraction=0.05, or give valid"
@@ -144,10 +142,7 @@ class TextData:
         return torch.randint(count, (whole_number("size", size, 1),), generator=stream(seed, OFFSETS, step))
 
     def epoch_starts(self, step: int, size: int, context: int, seed: int = 0) -> Tensor:
-        """The starts of windows that do not overlap, so that an epoch visits every complete window once.
-
-        Every epoch has a new order of windows, and a batch may extend over two epochs.
-        """
+        """The starts of windows that do not overlap: every epoch visits every complete window once, in a new order."""
         count = (self.window_count(self.train, context, "training") - 1) // context + 1
         return context * consecutive_rows(count, whole_number("size", size, 1), step, seed)
 
@@ -195,10 +190,9 @@ def text_data(
 
     Args:
         source: "fineweb-edu", "tinyshakespeare", "enwik8", "wikitext-2", or a file: text, gzipped or zipped text, or
-            Parquet. A Parquet file, such as those of FineWeb-Edu, has its documents in the column "text"; each is
-            followed by the tokenizer's end of text. enwik8 has 90, 5 and 5 million bytes for training, validation and
-            testing, as in the literature, which are encoded separately. "wikitext-2" is the test text of WikiText-2,
-            split like a file.
+            Parquet, with documents in the column "text", each followed by the tokenizer's end of text. enwik8 has 90, 5
+            and 5 million bytes for training, validation and testing, as in the literature. "wikitext-2" is the test
+            text of WikiText-2, split like a file.
         tokenizer: "gpt2", "bytes" (256 tokens), or a `BPE`.
         test_fraction: the share of the tokens for testing, by default a tenth.
         valid_fraction: the share of the tokens for validation, by default none.
@@ -215,14 +209,13 @@ def text_data(
         raw, cuts = text_content(path, name), np.cumsum(SPLITS[name])
         train, valid, test = (text_tokens(raw[a:b], encoder) for a, b in zip((0, *cuts[:2]), cuts, strict=True))
     else:
-        if is_parquet(path):
+        if path.suffix.lower() == ".parquet":
             tokens = parquet_tokens(path, encoder)
         else:
             tokens = text_tokens(text_content(path, name), encoder, path)
         n_valid, n_test = (round(share * len(tokens)) for share in shares)
         train, valid, test = np.split(tokens, [len(tokens) - n_test - n_valid, len(tokens) - n_test])
-    total = len(train) + len(valid) + len(test)
-    if not total:
+    if not (total := len(train) + len(valid) + len(test)):
         raise empty(path)
     if min(len(train), len(test)) < 2 or (valid_fraction and len(valid) < 2):
         raise GatelabError(f"{path} has {total} tokens; give a text of which all parts have 2 or more")
@@ -258,7 +251,7 @@ def checked_shares(
 def text_file(source: str | Path, progress: Progress | None) -> Path:
     if source in TEXTS:
         archive = TEXTS[str(source)]
-        return locate(archive, str(source), progress, write_sample if archive is FINEWEB else None)
+        return locate(archive, str(source), progress, read_sample if archive is FINEWEB else None)
     path = Path(source).expanduser()
     if not path.is_file():
         raise GatelabError(f"there is no file {path}; give one, or one of {', '.join(map(repr, TEXTS))}")
@@ -269,10 +262,6 @@ def is_checked(name: str | Path) -> bool:
     return name in TEXTS and bool(TEXTS[str(name)].member)
 
 
-def is_parquet(path: Path) -> bool:
-    return path.suffix.lower() == ".parquet"
-
-
 def text_content(path: Path, name: str) -> bytes:
     """The content of a text's file, unpacked; that of a zip's member is checked by its hash."""
     if is_checked(name):
@@ -280,16 +269,15 @@ def text_content(path: Path, name: str) -> bytes:
     return content(path, "its source")
 
 
-def write_sample(url: str, file: IO[bytes]) -> None:
-    """Write the first documents of the official file of FineWeb-Edu."""
+def read_sample(url: str) -> bytes:
+    """The first documents of the official file of FineWeb-Edu."""
+    text = ""
     with RangeFile(url) as remote:
-        parts, length = [], 0
         for document in documents(remote, url):
-            parts.append(document)
-            length += len(document)
-            if length >= SAMPLE:
+            text += document
+            if len(text) >= SAMPLE:
                 break
-    file.write("".join(parts)[:SAMPLE].encode())
+    return text[:SAMPLE].encode()
 
 
 def documents(file: Any, name: object) -> Iterator[str]:
@@ -315,7 +303,7 @@ def parquet_tokens(path: Path, encoder: BPE | ByteTokenizer) -> Tokens:
     def tokens() -> Tokens:
         end = np.array([] if encoder.end is None else [encoder.end], encoder.dtype)
         parts = [part for document in documents(path, path) for part in (encoder.encode(document), end)]
-        return np.concatenate([np.empty(0, encoder.dtype), *parts])
+        return np.concatenate([end[:0], *parts])
 
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -335,8 +323,7 @@ def text_tokens(raw: bytes, encoder: BPE | ByteTokenizer, path: Path | None = No
 
 def cached_tokens(key: str, encoder: BPE | ByteTokenizer, make: Callable[[], Tokens]) -> Tokens:
     """The cached tokens under a key, memory-mapped; `make` computes them if they are missing."""
-    # A tokenizer without files has no fingerprint, so that its tokens cannot be cached.
-    if not encoder.fingerprint:
+    if not encoder.fingerprint:  # a tokenizer without files
         return make()
     cached = cache_folder() / "tokens" / f"{fingerprint([f'{key} {encoder.fingerprint}'], 24)}.npy"
     with suppress(OSError, ValueError, EOFError):  # missing or damaged
@@ -345,12 +332,10 @@ def cached_tokens(key: str, encoder: BPE | ByteTokenizer, make: Callable[[], Tok
     if not len(tokens):
         return tokens  # an empty file cannot be mapped
 
-    def save(part: Path) -> None:
-        with part.open("wb") as out:
-            np.save(out, tokens, allow_pickle=False)
-
+    file = io.BytesIO()
+    np.save(file, tokens, allow_pickle=False)
     try:
-        return np.load(write_whole(cached, save), mmap_mode="r", allow_pickle=False)
+        return np.load(write_whole(cached, file.getvalue()), mmap_mode="r", allow_pickle=False)
     except GatelabError:
         return tokens  # the cache cannot be written, such as on a full disk
 

@@ -49,8 +49,7 @@ class BPE(Compact):
     """A byte-level byte-pair encoding: the content of GPT-2's two files.
 
     Attributes:
-        ids: the number of every token except the end of text; tokens are written in letters for bytes, as in
-            encoder.json.
+        ids: the number of every token except the end of text, written in letters for bytes as in encoder.json.
         merges: pairs of neighbors that become one token, in the order of their rank.
         end: the number of the end of text, or None.
         fingerprint: a hash of the files, empty for a tokenizer without files.
@@ -98,11 +97,7 @@ class BPE(Compact):
 
 
 def text_parts(text: str, size: int = PART) -> Iterator[str]:
-    """A text in parts of about `size` characters, cut before the space after a word, so that no token is split.
-
-    >>> list(text_parts("one two  three", 5))
-    ['one two', '  three']
-    """
+    """A text in parts of about `size` characters, cut before the space after a word, so that no token is split."""
     start = 0
     while start < len(text):
         end = start + size
@@ -139,8 +134,7 @@ def read_bpe(encoder: str | Path, vocab: str | Path) -> BPE:
     # The library would neither name the missing token of a merge nor report missing bytes.
     try:
         merges = [(left, right) for left, right in pairs]
-        needed = [token for left, right in merges for token in (left, right, left + right)]
-        for token in (*needed, *alphabet):
+        for token in (*alphabet, *(token for left, right in merges for token in (left, right, left + right))):
             table[token]
     except (KeyError, ValueError) as error:
         raise GatelabError(f"{encoder} and {vocab} do not belong together ({error!r}); {COPY}") from error

@@ -18,7 +18,7 @@ from typing import Literal
 from gatelab.display import Compact
 from gatelab.errors import GatelabError, real_number, unknown_name
 from gatelab.interrupts import held_back
-from gatelab.sweep.leases import Leaseholder, Leases, beating, leaseholder
+from gatelab.sweep.leases import Leaseholder, beating, leaseholder
 from gatelab.sweep.processes import Pool, ProcessPool, SerialPool
 from gatelab.sweep.run import Record, Run
 from gatelab.sweep.store import Store
@@ -32,10 +32,7 @@ _WAIT = 0.2  # seconds between checks of the clock, of Ctrl-C and of the runs th
 
 @dataclass(frozen=True)
 class Plan:
-    """The number of runs that are `done`, that have `failed` and stay so, and that a sweep would compute (`todo`).
-
-    `expected_seconds` is None if no run of the task has been timed yet.
-    """
+    """The numbers of runs that are done, that failed, and that a sweep would compute, and the seconds, if known."""
 
     done: int
     failed: int
@@ -45,11 +42,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Progress(Compact):
-    """The state of a sweep after its latest `record`.
-
-    Of `total` runs, `stored` had a record already, `computed` were computed, and `failed` of both have failed;
-    `elapsed` seconds have passed.
-    """
+    """The state of a sweep after its latest record; `failed` are among the stored or the computed runs."""
 
     record: Record
     total: int
@@ -68,7 +61,7 @@ def plan(runs: Iterable[Run], store: Store | str | Path | None, *, retry_failed:
 
     Args:
         runs: The runs; equal runs count once.
-        store: The store or its file, which is created if it does not exist; None for no store.
+        store: The store or its file; None for no store.
         retry_failed: Whether failed runs would be computed again.
         jobs: The number of parallel runs.
 
@@ -80,8 +73,6 @@ def plan(runs: Iterable[Run], store: Store | str | Path | None, *, retry_failed:
     """
     distinct = _distinct(runs)
     with opened(store) as database:
-        if database is None:
-            return Plan(0, 0, len(distinct), None if distinct else 0.0)
         statuses = database.statuses(distinct)
         settled = {key for key, status in statuses.items() if status == "done" or not retry_failed}
         todo = Counter(run.task for key, run in distinct.items() if key not in settled)
@@ -108,8 +99,8 @@ def map_runs(
 ) -> Iterator[Record]:
     """Yield the records of all runs: first those in the store, then the others as they are computed, in any order.
 
-    A run that raises yields a failed record. Leaving the loop or pressing Ctrl-C stores the
-    finished runs and stops the others; the same call resumes. Several sweeps can share one store and its work.
+    A run that raises yields a failed record. Leaving the loop or pressing Ctrl-C stores the finished runs and stops the
+    others; the same call resumes. Several sweeps can share one store and its work.
 
     Args:
         runs: The runs; equal runs are computed once.
@@ -125,9 +116,8 @@ def map_runs(
     Returns:
         An iterator over the records, which computes on demand.
 
-    >>> runs = [Run("builtins:dict", {"rmse": 1 / n}) for n in (1, 2)]
-    >>> [record.metrics["rmse"] for record in map_runs(runs)]
-    [1.0, 0.5]
+    >>> [record.metrics["rmse"] for record in map_runs([Run("builtins:dict", {"rmse": 0.5})])]
+    [0.5]
     """
     check_backend(backend, address)
     if jobs is not None and not jobs > 0:
@@ -146,8 +136,6 @@ def map_runs(
         from joblib import cpu_count
 
         pool = partial(ProcessPool, jobs or cpu_count())
-    if max_seconds is None:
-        max_seconds = math.inf
     return _records(_distinct(runs), store, pool, retry_failed, max_seconds, progress)
 
 
@@ -156,14 +144,15 @@ def _records(
     store: Store | str | Path | None,
     pool: Callable[[], Pool],
     retry_failed: bool,
-    max_seconds: float,
+    max_seconds: float | None,
     progress: Callable[[Progress], None] | None,
 ) -> Iterator[Record]:
     began = time.monotonic()
+    deadline = math.inf if max_seconds is None else began + max_seconds
     counts = Counter[str]()
     with opened(store) as database:
-        sweep = Sweep(runs, database, pool, retry_failed)
-        with closing(sweep.records(began + max_seconds)) as records:
+        sweep = Sweep(runs, database, pool, retry_failed, keep_networks=store is not None)
+        with closing(sweep.records(deadline)) as records:
             for record, source in records:
                 counts[source] += 1
                 counts["failed"] += not record.ok
@@ -189,28 +178,28 @@ def check_hours(max_hours: float | None) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """One call of `map_runs` with its store open; without a store, every run is leased and no record is kept.
+    """One call of `map_runs` with its store open.
 
     `redo` maps the keys of failed runs that will be retried to the times of their records.
     """
 
     runs: dict[str, Run]
-    store: Store | None
+    store: Store
     pool: Callable[[], Pool]
     retry_failed: bool
+    keep_networks: bool
     redo: dict[str, str] = field(default_factory=dict)
     me: Leaseholder = field(default_factory=leaseholder)
 
     def records(self, deadline: float) -> Generator[tuple[Record, Source], None, None]:
         """Each record with its source, stored or computed; no run starts after the deadline."""
         todo = dict(self.runs)
-        if self.store is not None:
-            for record in self.store.get_all(self.runs):
-                if not record.ok and self.retry_failed:
-                    self.redo[record.key] = record.time
-                else:
-                    del todo[record.key]
-                    yield record, "stored"
+        for record in self.store.get_all(self.runs):
+            if not record.ok and self.retry_failed:
+                self.redo[record.key] = record.time
+            else:
+                del todo[record.key]
+                yield record, "stored"
         for task in sorted({run.task for run in todo.values()}):
             resolve(task)  # a mistyped name is the caller's error and must not fail a hundred thousand runs
         if todo:
@@ -221,7 +210,7 @@ class Sweep:
         elsewhere: deque[Run] = deque()
         next_look = 0.0
         with self.open_pool() as pool:
-            while todo or elsewhere or pool.busy():
+            while todo or elsewhere or pool.pending():
                 now = time.monotonic()
                 if now >= deadline:
                     todo.clear()
@@ -232,13 +221,12 @@ class Sweep:
                 free = pool.free_slots()
                 if todo and free:
                     chunk = [todo.popleft() for _ in range(min(free, len(todo)))]
-                    leases = self.lease(chunk)
+                    leases = self.store.lease([run.key for run in chunk], self.me, self.redo)
                     elsewhere.extend(run for run in chunk if run.key in leases.busy)
                     pool.submit([run for run in chunk if run.key in leases.mine])
-                    if self.store is not None:
-                        for record in self.store.get_all(sorted(leases.settled)):
-                            yield record, "stored"
-                if pool.busy():
+                    for record in self.store.get_all(sorted(leases.settled)):
+                        yield record, "stored"
+                if pool.pending():
                     # Ctrl-C must not strike between the end of a run and its record.
                     guard = nullcontext() if pool.computes_here else held_back()
                     with guard:
@@ -251,12 +239,8 @@ class Sweep:
     @contextmanager
     def open_pool(self) -> Iterator[Pool]:
         """The pool; at the end it is closed, and leases without a record are released."""
-        store = self.store
-        heart: AbstractContextManager[None] = nullcontext()
-        if store is not None:
-            heart = beating(lambda now: store.heartbeat(self.me, now))
         try:
-            with heart:
+            with beating(lambda now: self.store.heartbeat(self.me, now)):
                 pool = self.pool()
                 try:
                     yield pool
@@ -264,23 +248,14 @@ class Sweep:
                     with held_back(), suppress(GatelabError):
                         self.keep(pool.close())
         finally:
-            if store is not None:
-                with suppress(GatelabError):  # on a full disk, say: the next sweep sees that this one has ended
-                    store.release(self.me)
-
-    def lease(self, runs: list[Run]) -> Leases:
-        keys = [run.key for run in runs]
-        if self.store is None:
-            return Leases(mine=frozenset(keys))
-        return self.store.lease(keys, self.me, self.redo)
+            with suppress(GatelabError):  # on a full disk, say: the next sweep sees that this one has ended
+                self.store.release(self.me)
 
     def keep(self, results: list[Computed]) -> list[Record]:
         """Store results, each record with its network; return the records as they are in the store."""
-        records = [result.record for result in results]
-        if self.store is None or not results:
-            return records
-        networks = {record.key: arrays for record, arrays in results if arrays is not None}
-        if self.store.put_all(records, networks) == len(records):
+        records = [record for record, _ in results]
+        networks = {record.key: arrays for record, arrays in results if arrays is not None and self.keep_networks}
+        if not records or self.store.put_all(records, networks) == len(records):
             return records
         return list(self.store.get_all(record.key for record in records))  # another sweep stored its record first
 
@@ -294,8 +269,8 @@ def _distinct(runs: Iterable[Run]) -> dict[str, Run]:
     return distinct
 
 
-def opened(store: Store | str | Path | None) -> AbstractContextManager[Store | None]:
-    """The store as a context, which is closed at the end only if it was opened here."""
-    if store is None or isinstance(store, Store):
+def opened(store: Store | str | Path | None) -> AbstractContextManager[Store]:
+    """The store as a context, which is closed at the end only if it was opened here; None is a store in memory."""
+    if isinstance(store, Store):
         return nullcontext(store)
-    return Store(store)
+    return Store(":memory:" if store is None else store)

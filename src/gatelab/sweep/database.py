@@ -1,7 +1,4 @@
-"""The SQLite file of a store: its tables, its error messages, rows for records, and SQL for filters.
-
-The arrays of a run are stored in the format of a safetensors file.
-"""
+"""The SQLite file of a store: its tables, its error messages, rows for records, and SQL for filters."""
 
 from __future__ import annotations
 
@@ -19,8 +16,10 @@ from gatelab.errors import GatelabError
 from gatelab.sweep.run import Plain, Record, Run, RunStatus, decode, encode
 
 APPLICATION = 0x67617465  # "gate", which distinguishes a store from the databases of other programs
-PATIENCE = 60.0
-"""Seconds to wait for another writer before giving up."""
+VERSION = 3
+PATIENCE = 60.0  # seconds to wait for another writer before giving up
+LARGEST = 990_000_000  # bytes of arrays per run: SQLite limits a row to 10^9
+REMEDY = "delete the record and compute the run again"
 
 SCHEMA = (
     """CREATE TABLE records (
@@ -35,8 +34,8 @@ SCHEMA = (
     "CREATE INDEX claims_by_owner ON claims (owner)",
     "CREATE TABLE networks (key TEXT PRIMARY KEY, content BLOB NOT NULL)",
     f"PRAGMA application_id = {APPLICATION}",
+    f"PRAGMA user_version = {VERSION}",
 )
-VERSION = 3
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -74,12 +73,16 @@ def _opened(path: Path, address: str) -> sqlite3.Connection:
             raise GatelabError(
                 f"{path} is the database of another program; give the path of a new file or of a gatelab store"
             )
-        _version(db, path)
+        version = _version(db, path)
         if not uri:
             _use_wal(db)
         # A killed process loses no committed record; a power cut may lose the last records, never the file.
         db.execute("PRAGMA synchronous = NORMAL")
-        _make_tables(db, path)
+        if not version:
+            with transaction(db):
+                if not _version(db, path):  # another process may have created them in the meantime
+                    for statement in SCHEMA:
+                        db.execute(statement)
         # Records that a killed sweep left in the log are moved into the file. On a full disk they stay in the log.
         with suppress(sqlite3.OperationalError):
             db.execute("PRAGMA wal_checkpoint(PASSIVE)")
@@ -111,15 +114,6 @@ def _use_wal(db: sqlite3.Connection) -> None:
             if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
             time.sleep(0.02)
-
-
-def _make_tables(db: sqlite3.Connection, path: Path) -> None:
-    if _version(db, path) == VERSION:
-        return
-    with transaction(db):
-        if _version(db, path) == 0:  # another process may have created them in the meantime
-            for statement in (*SCHEMA, f"PRAGMA user_version = {VERSION}"):
-                db.execute(statement)
 
 
 @contextmanager
@@ -158,49 +152,34 @@ def _explain(path: Path, error: sqlite3.Error) -> str:
         case sqlite3.SQLITE_NOTADB:
             return f"{path} is not a gatelab store (not a SQLite file); give another path"
         case sqlite3.SQLITE_CORRUPT:
-            return (
-                f"{path} is damaged or was cut short ({error}); restore a copy, or save the readable part with: "
-                f"sqlite3 '{path}' .recover | sqlite3 recovered.db"
-            )
+            rescue = f"sqlite3 '{path}' .recover | sqlite3 recovered.db"
+            return f"{path} is damaged or was cut short ({error}); restore a copy, or save what is readable: {rescue}"
         case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
             return f"{path} cannot be written ({error}); give a path in a folder that you may write to"
-        case sqlite3.SQLITE_FULL:
-            return f"no space left for {path} ({error}); stored records are safe. Free some space and start again"
-        case sqlite3.SQLITE_IOERR:
-            return (
-                f"{path} could not be read or written ({error}); stored records are safe. Check the disk's space, "
-                "quota and connection, then start again"
-            )
+        case sqlite3.SQLITE_FULL | sqlite3.SQLITE_IOERR:
+            full = "no space left for" * (_code(error) == sqlite3.SQLITE_FULL) or "could not be read or written:"
+            return f"{full} {path} ({error}); stored records are safe. Check the disk, then start again"
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return f"{path} stays locked by another program; close that program or wait, and start again"
         case _:
             return f"{path} could not be used as a store ({error})"
 
 
-LARGEST = 990_000_000
-"""Bytes of arrays per run: SQLite limits a row to 10^9."""
-REMEDY = "delete the record and compute the run again"
-
-
 def pack(arrays: Mapping[str, np.ndarray] | bytes) -> bytes:
     """The bytes of these arrays; packed arrays are returned unchanged."""
-    if isinstance(arrays, bytes):
-        check_size(len(arrays))
-        return arrays
-    for name, array in arrays.items():
+    parts = {"": np.frombuffer(arrays, np.uint8)} if isinstance(arrays, bytes) else arrays
+    for name, array in parts.items():
         if not isinstance(array, np.ndarray):
             raise GatelabError(f"array {name!r} is a {type(array).__name__}; give a numpy array (tensor.numpy())")
-    check_size(sum(array.nbytes for array in arrays.values()))
+    if (size := sum(array.nbytes for array in parts.values())) > LARGEST:
+        raise GatelabError(f"these arrays have {size / 1e9:.2f} GB; a run may have {LARGEST / 1e9:.2f}, keep fewer")
+    if isinstance(arrays, bytes):
+        return arrays
     try:
         return tensors.pack(arrays)
     except (SafetensorError, KeyError, TypeError) as error:
-        kinds = ", ".join(f"{n}: {a.dtype}" for n, a in arrays.items())
+        kinds = ", ".join(f"{name}: {array.dtype}" for name, array in arrays.items())
         raise GatelabError(f"these arrays cannot be stored ({kinds}); give arrays of numbers or bools") from error
-
-
-def check_size(size: int) -> None:
-    if size > LARGEST:
-        raise GatelabError(f"these arrays have {size / 1e9:.2f} GB; a run may have {LARGEST / 1e9:.2f}, keep fewer")
 
 
 COLUMNS = "key, task, arguments, status, metrics, history, error, seconds, versions, time, device"
@@ -216,17 +195,8 @@ def to_row(r: Record) -> tuple:
 
 def from_row(row: tuple) -> Record:
     key, task, text, status, metrics, history, error, seconds, versions, time, device = row
-    return Record(
-        Run.stored(task, text, key),
-        status,
-        metrics=decode(metrics),
-        history=tuple(np.frombuffer(history, "<f8").tolist()),
-        error=error,
-        seconds=seconds,
-        versions=decode(versions),
-        device=device,
-        time=time,
-    )
+    run, losses = Run.stored(task, text, key), tuple(np.frombuffer(history, "<f8").tolist())
+    return Record(run, status, decode(metrics), losses, error, seconds, decode(versions), device=device, time=time)
 
 
 def _argument(path: str) -> str:
@@ -247,12 +217,9 @@ def conditions(
     """
     if status not in (None, "done", "failed"):
         raise GatelabError(f"the status is {status!r}; give 'done' or 'failed'")
-    terms: list[str] = []
-    values: list[object] = []
-    for column, value in (("task", task), ("status", status)):
-        if value is not None:
-            terms.append(f"{column} = ?")
-            values.append(value)
+    given = {"task = ?": task, "status = ?": status}
+    terms = [term for term, value in given.items() if value is not None]
+    values: list[object] = [value for value in given.values() if value is not None]
     for path, value in (where or {}).items():
         plain = decode(encode(value, f"where[{path!r}]"))
         if plain is None:
@@ -260,10 +227,7 @@ def conditions(
             continue
         terms.append(f"{_argument(path)} = ?")
         # SQLite extracts sequences, dicts and NaN as JSON text, which has the same form as `encode`.
-        simple = isinstance(plain, bool | int | str) or (isinstance(plain, float) and np.isfinite(plain))
-        if not simple:
+        if not isinstance(plain, bool | int | str) and not (isinstance(plain, float) and np.isfinite(plain)):
             plain = encode(plain)
         values.append(plain)
-    if not terms:
-        return "", values
-    return f"WHERE {' AND '.join(terms)}", values
+    return f"WHERE {' AND '.join(terms)}" * bool(terms), values

@@ -1,8 +1,8 @@
 """Leases on runs: several sweeps on one store share the work, and take over the leases of a sweep that was killed.
 
-A sweep takes a lease on a run before it computes it. The lease is valid while the process of the sweep lives. On the
-same machine Linux knows whether that process still runs; its start time distinguishes it from a later process with the
-same number. Elsewhere a lease is valid while a thread renews its heartbeat. The table is called `claims`.
+A lease is valid while the process of its sweep lives. On the same machine Linux knows whether it does; its start time
+distinguishes it from a later process with the same number. Elsewhere a lease is valid while a thread renews its
+heartbeat.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import platform
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 from uuid import uuid4
 
 from gatelab.errors import GatelabError
@@ -25,11 +26,7 @@ EXPIRY = 60.0
 
 @dataclass(frozen=True)
 class Leaseholder:
-    """A sweep as other sweeps see it.
-
-    `owner` is its unique name, `host` the machine of its process number `pid`, `started` the start time of the process,
-    and `heartbeat` the time of the last renewal.
-    """
+    """A sweep as other sweeps see it: its unique name, its process and the time of its last renewal."""
 
     owner: str
     host: str
@@ -48,13 +45,12 @@ class Leaseholder:
         return start_time(self.pid) == self.started
 
 
-@dataclass(frozen=True)
-class Leases:
+class Leases(NamedTuple):
     """The keys of requested runs: leased by this sweep, settled by a record, or busy in another sweep."""
 
-    mine: frozenset[str]
-    settled: frozenset[str] = frozenset()
-    busy: frozenset[str] = frozenset()
+    mine: set[str]
+    settled: set[str]
+    busy: set[str]
 
 
 def leaseholder() -> Leaseholder:
@@ -65,11 +61,9 @@ def leaseholder() -> Leaseholder:
 def host() -> str:
     """The scope of process numbers: machine, boot and, in containers, namespace."""
     parts = [platform.node()]
-    try:
+    with suppress(OSError):  # not Linux
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
         parts.append(str(Path("/proc/self/ns/pid").readlink()))
-    except OSError:
-        pass  # not Linux
     return "/".join(parts)
 
 
@@ -92,10 +86,8 @@ def beating(beat: Callable[[float], None], every: float = EXPIRY / 4) -> Iterato
 
     def renew() -> None:
         while not over.wait(every):
-            try:
+            with suppress(GatelabError):  # the store is locked; three more beats come before the lease expires
                 beat(time.time())
-            except GatelabError:
-                continue  # the store is locked; the next three beats still come before the lease expires
 
     thread = threading.Thread(target=renew, name="gatelab-heartbeat", daemon=True)
     thread.start()

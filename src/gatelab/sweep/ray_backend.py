@@ -1,7 +1,4 @@
-"""`RayPool`: runs on a Ray cluster, either a local one or one that is joined by its address.
-
-A run whose worker dies is submitted once more; if its worker dies again, it has failed. Ray's own retries are off.
-"""
+"""`RayPool`: runs on a Ray cluster, either a local one or one that is joined by its address."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from gatelab.errors import GatelabError
-from gatelab.sweep.processes import RetryingPool
+from gatelab.sweep.processes import Pool
 from gatelab.sweep.run import Run
 from gatelab.sweep.worker import ONE_THREAD, Computed, compute, one_thread
 
@@ -36,7 +33,7 @@ def compute_there(run: Run, paths: list[str]) -> Computed:
         return compute(run)
 
 
-class RayPool(RetryingPool):
+class RayPool(Pool):
     """Runs as Ray tasks, each with one CPU and `gpus` GPUs."""
 
     def __init__(self, jobs: int | None, address: str | None, gpus: float) -> None:
@@ -49,7 +46,7 @@ class RayPool(RetryingPool):
         except BaseException:
             self._leave()
             raise
-        # The folders of data and checkpoints are given by these variables, which a joined cluster does not have.
+        # The folders of data and checkpoints, which a joined cluster does not know.
         ours = {name: value for name, value in os.environ.items() if name.startswith("GATELAB_")}
         self._task: Callable[..., Any] = self._ray.remote(
             num_cpus=1, num_gpus=gpus, max_retries=0, runtime_env={"env_vars": {**ours, **ONE_THREAD}}
@@ -67,17 +64,16 @@ class RayPool(RetryingPool):
                     "address out, or call ray.shutdown() first"
                 )
             return False
-        # Without an address Ray would join any cluster that runs on this machine.
-        options: dict[str, Any] = {"address": address or "local"}
-        if options["address"] == "local":
+        address = address or "local"  # without one Ray would join any cluster that runs on this machine
+        options: dict[str, Any] = {"log_to_driver": False, "configure_logging": False, "logging_level": logging.ERROR}
+        if address == "local":
             options |= {"num_cpus": self._jobs, "include_dashboard": False}
         try:
-            self._ray.init(**options, log_to_driver=False, configure_logging=False, logging_level=logging.ERROR)
+            self._ray.init(address, **options)
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
             raise GatelabError(
-                f"no Ray cluster could be reached at {options['address']!r} ({error}); give the address that "
-                "`ray start` printed (and, if the cluster has one, its token by RAY_AUTH_TOKEN_PATH), or none to "
-                "start a local one"
+                f"no Ray cluster could be reached at {address!r} ({error}); give the address that `ray start` printed "
+                "(and, if it has one, its token by RAY_AUTH_TOKEN_PATH), or none to start a local one"
             ) from error
         return True
 
@@ -95,7 +91,7 @@ class RayPool(RetryingPool):
                 slots.append(int(resources.get(name, 0) / wanted))
         return min(slots)
 
-    def _pending(self) -> int:
+    def pending(self) -> int:
         return len(self._todo) + len(self._tasks)
 
     def _hand_out(self) -> None:
@@ -103,39 +99,33 @@ class RayPool(RetryingPool):
             run = self._todo.popleft()
             self._tasks[self._task(run, self._paths)] = run
 
+    def _ready(self) -> list[Any]:
+        return self._ray.wait(list(self._tasks), num_returns=len(self._tasks), timeout=0)[0]
+
     def collect(self, timeout: float) -> list[Computed]:
-        refs = list(self._tasks)
-        ready, _ = self._ray.wait(refs, num_returns=1, timeout=timeout)
-        if ready:  # usually others are ready as well
-            ready, _ = self._ray.wait(refs, num_returns=len(refs), timeout=0)
+        self._ray.wait(list(self._tasks), num_returns=1, timeout=timeout)
         results: list[Computed] = []
-        for ref in ready:
-            self._take(ref, results)
+        for ref in self._ready():
+            run = self._tasks.pop(ref)
+            try:
+                results.append(self._ray.get(ref))
+            except self._ray.exceptions.RayTaskError as error:
+                # Not an error of a run, which would be a record: the worker could not unpickle the run.
+                raise GatelabError(
+                    f"the workers of the Ray cluster cannot compute ({error.cause}); install the same gatelab, and the "
+                    "modules of the tasks, on every node"
+                ) from error
+            except self._ray.exceptions.RayError as error:
+                reason = f"its Ray worker died twice: {type(error).__name__}: {' '.join(str(error).split())}"
+                self._retry_or_fail(run, reason, results)
         self._hand_out()
         return results
 
-    def _take(self, ref: Any, results: list[Computed]) -> None:
-        run = self._tasks.pop(ref)
-        try:
-            results.append(self._ray.get(ref))
-        except self._ray.exceptions.RayTaskError as error:
-            # Not an error of a run, which would be a record: the worker could not unpickle the run.
-            raise GatelabError(
-                f"the workers of the Ray cluster cannot compute ({error.cause}); install the same gatelab, and the "
-                "modules of the tasks, on every node"
-            ) from error
-        except self._ray.exceptions.RayError as error:
-            reason = f"its Ray worker died twice: {type(error).__name__}: {' '.join(str(error).split())}"
-            self._retry_or_fail(run, reason, results)
-
     def close(self) -> list[Computed]:
         results: list[Computed] = []
-        refs = list(self._tasks)
         with suppress(Exception):  # the cluster may be gone
-            ready = set()
-            if refs:
-                ready |= set(self._ray.wait(refs, num_returns=len(refs), timeout=0)[0])
-            for ref in refs:
+            ready = self._ready() if self._tasks else []
+            for ref in self._tasks:
                 if ref in ready:
                     with suppress(self._ray.exceptions.RayError):
                         results.append(self._ray.get(ref))

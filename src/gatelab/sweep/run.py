@@ -1,14 +1,9 @@
 """`Run`, a function and its arguments, and `Record`, its result. Plain values and their canonical text.
 
-`records_table` shows records as a table.
-
-Plain values are None, bool, int, float, str, lists and tuples of plain values, and dicts of them with str keys.
-`encode` returns the canonical text: strict JSON in ASCII without spaces, with sorted keys, strings in Unicode's form
-NFC, and floats as the shortest digits that read back to the same bits. It depends on the value alone, so that its hash
-is the same in every process, on every machine and under every version of Python.
-
-3 and 3.0 differ, since a function may treat them differently. -0.0 becomes 0.0. JSON has no NaN and no infinity: they
-become `{"$float":"nan"}`, and keys that begin with a dollar are reserved for this.
+Plain values are None, bool, int, float, str, lists and tuples of plain values, and dicts of them with str keys. Their
+text is strict JSON in ASCII without spaces, with sorted keys, strings in Unicode's form NFC, and floats as the shortest
+digits that read back to the same bits, so that its hash is the same on every machine. 3 and 3.0 differ, -0.0 becomes
+0.0, and NaN becomes `{"$float":"nan"}`.
 """
 
 from __future__ import annotations
@@ -63,21 +58,18 @@ def _canonical(value: Plain, path: str) -> Any:
         return value + 0.0 if math.isfinite(value) else {"$float": repr(value)}
     if kind is list or kind is tuple:
         return [_canonical(v, f"{path}[{i}]") for i, v in enumerate(value)]
-    if isinstance(value, Mapping):
-        return _canonical_mapping(value, path)
-    raise GatelabError(
-        f"{path} is {shorten(repr(value), 60)} ({kind.__name__}), which is not a plain value; give None, bool, int, "
-        "float, str, or lists and dicts of them"
-    )
-
-
-def _canonical_mapping(value: Mapping[Any, Plain], path: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise GatelabError(
+            f"{path} is {shorten(repr(value), 60)} ({kind.__name__}), which is not a plain value; give None, bool, "
+            "int, float, str, or lists and dicts of them"
+        )
     result: dict[str, Any] = {}
     for key, v in value.items():
-        if type(key) is not str:
-            raise GatelabError(f"{path} has the key {shorten(repr(key), 60)} ({type(key).__name__}); keys must be str")
-        if key.startswith("$"):
-            raise GatelabError(f"{path} has the key {key!r}; names that begin with $ are reserved, choose another")
+        if type(key) is not str or key.startswith("$"):
+            raise GatelabError(
+                f"{path} has the key {shorten(repr(key), 60)} ({type(key).__name__}); keys must be str, and those that "
+                "begin with $ are reserved"
+            )
         name = unicodedata.normalize("NFC", key)
         result[name] = _canonical(v, f"{path}.{name}")
     return result
@@ -135,19 +127,15 @@ class Run:
             )
         if arguments is not None and not isinstance(arguments, Mapping):
             raise GatelabError(f"the arguments are a {type(arguments).__name__}; give a dict of names and plain values")
-        self._set(task, encode(dict(arguments or {}), "arguments"), settings=settings)
-
-    def _set(self, task: str, text: str, key: str | None = None, settings: Mapping[str, Any] | None = None) -> None:
-        object.__setattr__(self, "task", task)
-        object.__setattr__(self, "text", text)
-        object.__setattr__(self, "key", key or fingerprint([f"{task}\n{text}"], 32))
-        object.__setattr__(self, "settings", dict(settings or {}))
+        text = encode(dict(arguments or {}), "arguments")
+        key = fingerprint([f"{task}\n{text}"], 32)
+        self.__dict__.update(task=task, text=text, key=key, settings=dict(settings or {}))
 
     @classmethod
-    def stored(cls, task: str, text: str, key: str | None = None) -> Run:
+    def stored(cls, task: str, text: str, key: str) -> Run:
         """A run from canonical text, without checks."""
         run = cls.__new__(cls)
-        run._set(task, text, key)
+        run.__dict__.update(task=task, text=text, key=key, settings={})
         return run
 
     @property
@@ -158,11 +146,9 @@ class Run:
 
 @dataclass(frozen=True)
 class RunOutcome(Compact):
-    """A task's result with more than metrics.
+    """A task's result with more than metrics: a history, such as losses, and arrays for the store, such as parameters.
 
-    `metrics` has plain values by name, `history` is, for example, the loss during training, and `device` the processor.
-    `arrays`, such as the parameters of a network, are kept in the store, if there is one; bytes made by
-    `gatelab.tensors.pack` are stored unchanged.
+    Arrays may be bytes made by `gatelab.tensors.pack`.
     """
 
     metrics: Mapping[str, Plain]
@@ -173,11 +159,7 @@ class RunOutcome(Compact):
 
 @dataclass(frozen=True)
 class Record:
-    """A run and its result. A failed run has a record too: `error` holds its traceback or the limit that it exceeded.
-
-    `status` is "done" or "failed"; the task returned `metrics` and `history`, on `device` in `seconds`; `versions` are
-    those of gatelab, torch and Python.
-    """
+    """A run and its result. A failed run has a record too, with its traceback; `versions` includes torch and Python."""
 
     run: Run
     status: RunStatus
@@ -209,7 +191,7 @@ class Record:
     def ok(self) -> bool:
         return self.status == "done"
 
-    def row(self) -> dict[str, bool | int | float | str | None]:
+    def row(self) -> dict[str, Any]:
         """A flat row for tables: `argument.*` and `metric.*` with nested names joined by dots, sequences as JSON.
 
         >>> Record(Run("math:hypot", {"net": {"width": 8}}), "done", {"rmse": 0.5}).row()["argument.net.width"]
@@ -242,10 +224,7 @@ def _flat(prefix: str, values: Mapping[str, Plain]) -> dict[str, Any]:
 
 
 def records_table(records: Iterable[Record]) -> pd.DataFrame:
-    """A table with one row per record and the columns of `Record.row`.
-
-    Missing values do not change the type of a column; columns of several types become text.
-    """
+    """A table with the columns of `Record.row`, which keep their types; those of several types become text."""
     import pandas as pd
 
     rows = [record.row() for record in records]

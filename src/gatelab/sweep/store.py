@@ -9,24 +9,13 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 
 from gatelab.errors import GatelabError
 from gatelab.files import as_path, write_whole
 from gatelab.interrupts import held_back
-from gatelab.sweep.database import (
-    COLUMNS,
-    REMEDY,
-    conditions,
-    connect,
-    explained,
-    from_row,
-    pack,
-    to_row,
-    transaction,
-)
+from gatelab.sweep.database import COLUMNS, REMEDY, conditions, connect, explained, from_row, pack, to_row, transaction
 from gatelab.sweep.leases import Leaseholder, Leases
 from gatelab.sweep.run import Plain, Record, RunStatus
 from gatelab.tensors import unpack
@@ -40,8 +29,6 @@ _UPSERT = f"{_INSERT} ON CONFLICT (key) DO UPDATE SET {_REPLACE} WHERE records.s
 
 class Store:
     """Records of runs and their networks in one file, which any number of sweeps and processes may share.
-
-    `path` is the file, which is created if it does not exist.
 
     >>> import tempfile
     >>> from gatelab.sweep import Run
@@ -67,9 +54,7 @@ class Store:
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _read(self, sql: str, values: Sequence[object] = ()) -> list[tuple]:
@@ -84,29 +69,21 @@ class Store:
     # records
 
     def put(self, record: Record, arrays: Mapping[str, np.ndarray] | bytes | None = None) -> bool:
-        """Store a record, with its network if it has one, and end the lease on its run.
-
-        Returns False if the store already has a done record, which stays.
-        """
+        """Store a record and its network; False if the store already has a done record, which stays."""
         networks = {}
         if arrays:
             networks[record.key] = pack(arrays)
         return self.put_all([record], networks) == 1
 
     def put_all(self, records: Iterable[Record], networks: Mapping[str, bytes] | None = None) -> int:
-        """Store many records in one transaction; return the number of new ones and of replaced failed ones.
-
-        `networks` has packed arrays (`database.pack`) by the keys of their records.
-        """
+        """Store many records and their packed networks by key; return the number of new and replaced ones."""
         rows = [to_row(r) for r in records]
-        contents = networks or {}
         with self._writing() as db:
             written = 0
             for row in rows:
-                content = contents.get(row[0])
                 changed = db.execute(_UPSERT, row).rowcount
-                if changed and content is not None:
-                    db.execute("INSERT OR REPLACE INTO networks VALUES (?, ?)", [row[0], content])
+                if changed and networks and row[0] in networks:
+                    db.execute("INSERT OR REPLACE INTO networks VALUES (?, ?)", [row[0], networks[row[0]]])
                 written += changed
                 db.execute("DELETE FROM claims WHERE key = ?", row[:1])
         return written
@@ -132,8 +109,7 @@ class Store:
     ) -> Iterator[Record]:
         """Records of one task, of one status, with given arguments, in the order in which they were stored.
 
-        `where={"unit": "glu", "net.width": 8}` gives an argument by its name, or by its dotted path inside a dict. None
-        matches arguments that are None or absent.
+        `where={"net.width": 8}` gives an argument by its dotted path. None matches one that is None or absent.
         """
         clause, values = conditions(task, status, where)
         rows = [row[0] for row in self._read(f"SELECT rowid FROM records {clause} ORDER BY rowid", values)]
@@ -158,11 +134,9 @@ class Store:
         with self._writing() as db:
             db.executemany("DELETE FROM networks WHERE key = ?", [(key,) for key in keys])
             gone = sum(db.execute("DELETE FROM records WHERE key = ?", [key]).rowcount for key in keys)
-        # Shrink a file that is half empty. That may fail while another sweep writes, or on a full disk; the free pages
-        # are then used again.
         (pages,), (free,) = self._read("PRAGMA page_count")[0], self._read("PRAGMA freelist_count")[0]
-        with held_back(), self._lock, suppress(sqlite3.OperationalError):
-            if 2 * free > pages:
+        if 2 * free > pages:  # half empty; it may not shrink while another sweep writes, or on a full disk
+            with held_back(), self._lock, suppress(sqlite3.OperationalError):
                 self._db.execute("VACUUM")
         return gone
 
@@ -190,23 +164,23 @@ class Store:
 
     def lease(self, keys: Iterable[str], me: Leaseholder, redo: Mapping[str, str] | None = None) -> Leases:
         """Request leases on runs. A failed run is tried again if `redo` has its key and the time of its record."""
-        mine, settled, busy = set[str](), set[str](), set[str]()
+        leases = Leases(set(), set(), set())
         now = time.time()
         with self._writing() as db:
             for key in keys:
                 record = db.execute("SELECT status, time FROM records WHERE key = ?", [key]).fetchone()
                 if record and not (record[0] == "failed" and redo and redo.get(key) == record[1]):
-                    settled.add(key)
+                    leases.settled.add(key)
                     continue
                 sql = "SELECT owner, host, pid, started, heartbeat FROM claims WHERE key = ?"
                 other = db.execute(sql, [key]).fetchone()
                 if other and other[0] != me.owner and Leaseholder(*other).alive(now, me):
-                    busy.add(key)
+                    leases.busy.add(key)
                     continue
                 row = (key, me.owner, me.host, me.pid, me.started, now)
                 db.execute("INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?, ?, ?)", row)
-                mine.add(key)
-        return Leases(frozenset(mine), frozenset(settled), frozenset(busy))
+                leases.mine.add(key)
+        return leases
 
     def heartbeat(self, me: Leaseholder, now: float) -> None:
         """Renew all leases of a sweep."""

@@ -13,14 +13,8 @@ if TYPE_CHECKING:
 POSITION = 4
 
 
-def read_airfoil(path: Path) -> Table:
-    from gatelab.data.tables import read_table
-
-    return read_table(path)
-
-
-def read_california(path: Path) -> Table:
-    """California housing in scikit-learn's columns, from a table or from StatLib's original archive."""
+def read_original(path: Path) -> Table:
+    """The table in a file; of StatLib's archive of California housing, scikit-learn's columns."""
     import io
     import tarfile
 
@@ -51,7 +45,7 @@ AIRFOIL_DATA = Dataset(
     ),
     rows=1503,
     columns=("frequency", "angle", "chord", "speed", "thickness"),
-    read=read_airfoil,
+    read=read_original,
 )
 CALIFORNIA = ProblemSpec(
     "california", "", "California housing, 20640 districts of the census of 1990", None, inputs=8, kind="data"
@@ -67,5 +61,5 @@ CALIFORNIA_DATA = Dataset(
     ),
     rows=20640,
     columns=("MedInc", "HouseAge", "AveRooms", "AveBedrms", "Population", "AveOccup", "Latitude", "Longitude"),
-    read=read_california,
+    read=read_original,
 )
