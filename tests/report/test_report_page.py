@@ -11,6 +11,7 @@ import pytest
 from report_records import EVIL, ITEMS, claim, write_records
 
 from gatelab.cli import reproduce as command
+from gatelab.cli.output import answer
 from gatelab.errors import GatelabError
 from gatelab.report import build, escape, prose
 from gatelab.report.papers import distinct, read_records
@@ -178,6 +179,7 @@ def test_the_command_prints_the_path_and_refuses_an_empty_folder(
         with pytest.raises(GatelabError, match="run gatelab reproduce all --out"):
             command.report_command(out=folder)
     assert not (tmp_path / "nothing").exists()
+    answer()  # as a command of its own, whatever was asked of those before
     command.report_command(out=write_records(tmp_path))
     assert capsys.readouterr().out.strip() == f"wrote {tmp_path / 'report.html'}"
 

@@ -58,6 +58,11 @@ def test_each_run_once_whatever_is_asked_for_twice(backend: Any, tmp_path: Path)
     assert Counter(n for n, _, _ in sweep_tasks.computed(log)) == dict.fromkeys(range(40), 1)
 
 
+def test_backends_agree() -> None:
+    wanted = runs("work", 20, fail_each=6)
+    assert content(map_runs(wanted, backend="processes", jobs=2)) == content(map_runs(wanted))
+
+
 @BOTH
 def test_failed_runs_stay_until_they_are_to_be_tried_again(backend: Any, tmp_path: Path) -> None:
     log, path = tmp_path / "log", tmp_path / "runs.db"

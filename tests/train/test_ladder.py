@@ -303,7 +303,7 @@ def test_a_unit_that_cannot_be_imported_is_trained_here_and_not_kept(text: Path,
     for kept in (result.save, result.fill, lambda path: ladder([own], text, ["tiny"], 2, store=path, **how)):
         with pytest.raises(GatelabError, match=r"'own' cannot be found by name from another process; .* into a module"):
             kept(tmp_path / "kept")
-    with pytest.raises(GatelabError, match="to compute them elsewhere"):
+    with pytest.raises(GatelabError, match="move it into a module"):
         ladder([own], text, ["tiny"], 2, backend="processes", **how)
     assert not list(tmp_path.iterdir())
 
