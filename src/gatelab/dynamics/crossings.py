@@ -121,7 +121,7 @@ class Crossing(Compact):
         from gatelab.plotting.kernels import PlotLine, lines_figure
 
         end = min(self.horizon, max([1000, *(int(4 * change.step) for change in self.changes)]))
-        steps = np.unique(np.concatenate([np.arange(min(end, 200) + 1), np.linspace(0, end, 501).round()]))
+        steps = np.unique(np.concatenate([np.arange(min(end, 200) + 1.0), np.linspace(0, end, 501).round()]))
         lines, title = [PlotLine(c.label, steps, c.at(steps).loss) for c in self.curves], "no crossing"
         if self.step is not None and self.loss is not None:
             title, at = f"crossing at step {self.step:.1f}", (np.array([self.step]), np.array([self.loss]))
