@@ -71,9 +71,7 @@ def tangent_kernel() -> Figure:
     d, m, spectra, rows = 100, 1000, [], []
     for unit in ("mlp", "glu"):
         for n in (50, 100, 200, 300, 400):
-            measured = gl.ntk.spectrum(
-                gl.ntk.analytic(unit, torch.randn(n, d, dtype=torch.float64), width=m), full=True
-            )
+            measured = gl.ntk.spectrum(gl.ntk.analytic(unit, gaussian(n, d), width=m), full=True)
             law = gl.ntk.estimate(unit, n, d, m)
             rows.append((unit, n, measured.condition, law.ours.condition, getattr(law.paper, "condition", math.nan)))
         x, density = measured.density(log=True)
@@ -88,12 +86,7 @@ def tangent_kernel() -> Figure:
 
 def dynamics() -> Figure:
     """Losses in closed form and of networks; and the eigenvalues that make them."""
-    X, y, m, names = (
-        torch.randn(60, 30, dtype=torch.float64),
-        torch.randn(60, dtype=torch.float64),
-        1024,
-        ["mlp", "glu"],
-    )
+    X, y, m, names = gaussian(60, 30), gaussian(60), 1024, ["mlp", "glu"]
     kernels = gl.ntk.analytic(names, X, width=m)
     lr, losses, values = gl.dynamics.crossing(*kernels, y).lr[0], [], []
     for name, K in zip(names, kernels, strict=True):

@@ -26,9 +26,7 @@ WORDS: dict[str, Any] = {"fontsize": 11, "color": GRAY}
 def draw_card(facets: Facets, tables: Tables) -> Figure:
     """Draw facets of one panel as a small figure."""
     table = facets.rows_of(tables)
-    names: list[str] = []
-    if not is_numeric_dtype(table[facets.x]):
-        names = list(dict.fromkeys(table[facets.x]))
+    names = list(dict.fromkeys(table[facets.x])) * (not is_numeric_dtype(table[facets.x]))
     with style():
         figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72))
         axes = figure.add_axes((0, 0, 1, 1), zorder=2)

@@ -124,8 +124,7 @@ def described(figure: Figure) -> str:
     panels = [
         f"{a.get_title()} {a.get_ylabel()} against {a.get_xlabel()}".strip() for a in figure.axes if a.get_xlabel()
     ]
-    words = ". ".join(filter(None, (figure.get_suptitle(), "; ".join(dict.fromkeys(panels)))))
-    return plain(words)
+    return plain(". ".join(filter(None, (figure.get_suptitle(), "; ".join(dict.fromkeys(panels))))))
 
 
 def plain(text: str) -> str:

@@ -113,8 +113,7 @@ def looks(names: Iterable[str]) -> dict[str, Look]:
     ['P', 'o', 'X']
     """
     distinct = list(dict.fromkeys(names))
-    others = [name for name in distinct if name not in _FIXED]
-    orders = {name: order for order, name in enumerate(others)}
+    orders = {name: order for order, name in enumerate(name for name in distinct if name not in _FIXED)}
     return {name: look(name, orders.get(name, 0)) for name in distinct}
 
 
