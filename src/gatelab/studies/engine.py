@@ -77,7 +77,8 @@ def measured_rows(task: str, cells: Sequence[Cell], together: str, request: Requ
     runs = [Run("gatelab.studies.engine:compute_cell", {"task": task, "together": together, "cell": c}) for c in cells]
     options = request.sweep_now()
     options.pop("max_hours", None)
-    options.setdefault("backend", ("serial", "processes")[(request.jobs or 0) > 1])
+    few = request.quick or request.jobs == 1 or len(runs) < 2  # starting processes takes seconds
+    options.setdefault("backend", ("processes", "serial")[few])
     if listener := request.progress:
         options["progress"] = lambda state: listener(state.finished, state.total)
     rows = {}
