@@ -76,14 +76,6 @@ def test_lists_have_a_unit_and_a_problem(tmp_path: Path) -> None:
     assert {"kink", "valley"} <= set(listed_without_torch(copy, ("problems",)))
 
 
-def test_the_site_lists_a_unit_and_a_problem(tmp_path: Path) -> None:
-    pytest.importorskip("mkdocs")
-    pytest.importorskip("latex2mathml")
-    code = f"import sys; sys.path.append({str(ROOT / 'docs')!r}); from site_hooks import listed; print(listed(%r))"
-    page = Copy(tmp_path).python(code % "<!-- list of units --> <!-- list of problems -->")
-    assert "| softglu | softplus(Gx+g)" in page and "| valley | a valley" in page
-
-
 UNIT = """
 assert [u.name for u in gl.units()][0] == "mlp" and "softglu" in [u.name for u in gl.units()]
 gl.check_unit("softglu")

@@ -166,7 +166,7 @@ def test_every_entry_point_refuses_a_device_without_numbers(name: str) -> None:
 def test_samples_and_models_without_numbers_are_refused() -> None:
     with pytest.raises(GatelabError, match="device is 'meta'"):
         gl.ntk.analytic("glu", torch.ones(3, 2, device="meta"))
-    with pytest.raises(GatelabError, match="on meta; give model.float()"):
+    with pytest.raises(GatelabError, match=r"on meta; give model\.float\(\)"):
         gl.ntk.empirical(torch.nn.Linear(2, 1, device="meta"), torch.ones(3, 2))
 
 

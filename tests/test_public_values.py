@@ -57,16 +57,6 @@ def test_every_value_is_one_short_line() -> None:
     assert arrays == {}
 
 
-def test_lines_say_what_the_value_is() -> None:
-    values = public_values()
-    assert re.fullmatch(
-        r"Fit\(glu, width 13, exp\(sin\(3\*x\)\): test RMSE \d\.\d+(e-\d+)?, \w+ in \d+ steps?\)", repr(values["fit"])
-    )
-    assert repr(values["problem"]) == "Problem(exp(sin(3*x)): 1 input, 1 output, 300 training and 300 test rows)"
-    assert "condition number" in repr(values["spectrum"]) and "30 eigenvalues" in repr(values["spectrum"])
-    assert "mlp, glu on exp(sin(3*x)): 12 fits" in repr(values["scaling"])
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_windows")
 def test_html_has_a_table_and_a_small_picture() -> None:

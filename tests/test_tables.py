@@ -83,11 +83,6 @@ def test_a_table_is_the_same_from_its_export(mixed: DataSet, tmp_path: Path) -> 
     assert list(load(mixed).X.dtypes.astype(str)) == ["float64", "category", "category", "float64"]
 
 
-def test_a_folder_without_the_set_says_how_to_write_it(mixed: DataSet, tmp_path: Path) -> None:
-    with pytest.raises(GatelabError, match="--export"):
-        load(mixed, str(tmp_path))
-
-
 def test_parts_test_every_row_once_and_classes_alike() -> None:
     table = load(IRIS)
     parts = splits(table)
@@ -158,12 +153,6 @@ def test_errors_are_over_the_least_of_the_set_and_of_the_latest_code() -> None:
     assert len(record.entries) == 9
     (row,) = tables.errors(record, "regression")[1]
     assert row == {"set": "boston", "gated": 1.0, "ridge": pytest.approx(2.0)}
-
-
-def test_a_file_that_is_no_record_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "other.json").write_text("[1]")
-    with pytest.raises(GatelabError, match="not a record of this benchmark"):
-        Record(tmp_path / "other.json")
 
 
 def test_scores_of_classes_are_log_loss_and_accuracy() -> None:

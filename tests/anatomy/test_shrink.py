@@ -218,10 +218,7 @@ SLIDING = ["sliding_attention", "full_attention"]  # layers with masks and posit
     ],
 )
 def test_the_stream_follows_blocks_that_change(name: str, more: dict[str, Any]) -> None:
-    """A norm or a factor behind the block, or neither: the states are those of the model with the blocks as they are.
-
-    Its twin is the changed model itself.
-    """
+    """With a norm or a factor behind the block, or neither; the twin is the changed model itself."""
     model, rows = tiny(name, **more), rows_for("llama")
     with torch.no_grad():
         stream = Stream.begin(model, rows)
@@ -480,8 +477,7 @@ def test_a_model_writes_what_it_predicts(temperature: float | torch.Tensor, monk
 def test_own_text_is_as_hard_as_the_given_one() -> None:
     """Text that the model wrote at a temperature gets that temperature back; one that is harder than its own gets 1.
 
-    One call is off by a deviation of 0.03 with windows this short, the mean of eight by 0.011: that it is off by more
-    than 0.045 has a probability of 1 in 20 000.
+    The mean of eight calls is off by a deviation of 0.011, and by more than 0.045 with a probability of 1 in 20 000.
     """
     model, rows = tiny("llama"), rows_for("llama")
     temperatures = []

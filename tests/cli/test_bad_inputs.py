@@ -18,10 +18,6 @@ TABLE = """
 fit | no unit is given
 fit gllu | did you mean 'glu'
 fit glu '' | empty
-fit glu '__import__("os").system("id")' | __import__
-fit glu --width 0 | width is 0
-fit glu --solver sgd | no solver is called 'sgd'
-fit glu --solver varpro --device cuda:99 | cuda
 fit glu paper-1d extra | extra
 fit glu --data missing.csv | missing.csv
 fit glu --data words.csv | words.csv
@@ -55,7 +51,6 @@ law | Missing argument
 law missing.csv | missing.csv
 law lawnan.csv | lawnan.csv
 law lawword.csv | lawword.csv line 2: 'many' in 'L' is not a number
-predict missing.safetensors --data good.csv | missing.safetensors
 predict good.csv --data good.csv | good.csv
 predict model.safetensors --data three.csv | three.csv
 predict model.safetensors --data good.csv --inputs x,y | 2
@@ -66,9 +61,7 @@ predict model.safetensors --data good.csv --out hard.csv | hard.csv is read by t
 ntk | one of
 ntk --gaussian 10 | 10
 ntk --gaussian 200000,10 | 200000
-ntk --gaussian 1000000000,1000000000 | GiB
 ntk --gaussian 10,5 --data good.csv | one of
-ntk glu --data cube.npy --out cube.npy | cube.npy is read by this command
 ntk glu x3 'x*y' | both not units
 ntk friedmann1 | did you mean 'friedman1'
 ntk x2 --gaussian 9,9 | a problem and --gaussian is given; give one of them
@@ -77,30 +70,25 @@ ntk --gaussian 9,3 --raw | leave --standardize
 ntk --gaussian 9,3 --out a.npy | ends in .npz
 ntk --data good.csv --no-target --target x | leave --target
 dynamics | one of
-dynamics --gaussian 10,5 --measure --width 100000000000 | width
 train lstm glu | lstm
 train gpt2 glu --text missing.txt | missing.txt
 train gpt2 glu --text notes.txt --tokenizer bytes --size tiny | notes.txt
 train mixer glu --set layers | layers
-train gpt2 glu --text long.txt --tokenizer bytes --size tiny --device cuda:99 | cuda
 train glu | give mixer, vit or gpt2
 train mixer glu --text long.txt | --text is for gpt2
 train gpt2 glu --text long.txt --data mnist | leave --data out
-gap --record long.json --out long.json | long.json is read by this command
 gap --record none.json | none.json
 linearize gellu | gelu
 linearize gelu --method minimax --degree 8 --interval 1: | interval
 linearize gelu --data missing.npy | missing.npy
-linearize gelu --margin nan --data good.csv | margin
 linearize gelu --method taylor --degree 4 --interval 3 --out poly.txt | .json
 linearize gelu --method optimal --d 2 --m 4 --out poly.json | polynomial
 linearize gelu --unit silu | leave one of them out
 linearize gelu --interval 5 --data good.csv | leave one of them out
-linearize gelu --interval 3 --scale 2 | no option of minimax is called 'scale'
+linearize gelu --margin nan --data good.csv | margin
 linearize gelu --method fit | fit needs data
 linearize gelu --option degrees=3 | did you mean 'degree'
 linearize gelu --option degree=high | give NAME=NUMBER
-linearize gelu --method optimal --d 2 --m 4 --interval 3 | no option of optimal is called 'interval'
 linearize silu --compare | leave --compare out
 compare --out card.txt | .html
 compare | no data are given; give --data FILE
@@ -108,9 +96,6 @@ compare glu --interval 1,2,3 | with a comma between
 compare friedman1 --data good.csv | leave one of them out
 reproduce | name
 reproduce nonsense | nonsense
-reproduce scaling/fig2 --store words.csv | words.csv
-reproduce scaling/fig2 --backend rya | did you mean 'ray'
-report --out missing | missing
 report --out good.csv | good.csv
 demo --out good.csv/a | not a folder
 results list --store missing.db | missing.db
@@ -118,8 +103,6 @@ results list --store runs.db --status fine | fine
 results show 0 --store model.safetensors --out model.safetensors | is read by this command
 results list | the store gatelab.db does not exist; give --store FILE
 units extra | extra
-ladder --record long.json --out long.json | long.json is read by this command
-ladder nounit | nounit
 ladder glu --text long.txt --repeats once | --repeats is 'once'
 ladder glu --text long.txt --sizes tiny --max-hours nan --dry-run | max_hours is nan
 ladder glu --text long.txt --record long.json | leave out the units glu, --text
@@ -130,7 +113,6 @@ regress none.csv | no such file
 regress three.csv --target a,b | give one column
 regress three.csv --target a --inputs a | both input and target
 regress three.csv --test 1 | test
-regress three.csv --target cost | cost
 regress onecolumn.csv | onecolumn.csv has one column
 """
 ROWS = [tuple(part.strip() for part in line.rsplit(" | ", 1)) for line in TABLE.strip().splitlines()]
@@ -164,7 +146,6 @@ def folder(tmp_path_factory):
     (home / "link.csv").symlink_to("good.csv")
     (home / "hard.csv").hardlink_to(home / "good.csv")
     np.save(home / "objects.npy", np.array([{}, []], dtype=object), allow_pickle=True)
-    np.save(home / "cube.npy", np.zeros((4, 4, 4)))
     gl.fit("mlp", gl.Problem.from_file(home / "good.csv"), 2).save(home / "model.safetensors")
     gl.scaling(["mlp"], gl.problem("x2", n=50), [1, 2], store=home / "runs.db", jobs=1)
     return home

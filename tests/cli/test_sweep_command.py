@@ -80,12 +80,6 @@ def test_a_second_scale_computes_only_what_is_missing(runs_db: Path) -> None:
     assert times(runs_db) == after and Path("a.csv").read_bytes() == Path("b.csv").read_bytes()
 
 
-def test_a_stored_table_equals_one_without_a_store(runs_db: Path) -> None:
-    ok(*SCALE, "--out", "without.csv")
-    ok(*SCALE, "--store", "runs.db", "--out", "with.csv")
-    assert untimed("without.csv") == untimed("with.csv")
-
-
 def untimed(path: str | Path) -> list[dict[str, str]]:
     with Path(path).open() as file:
         return [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]

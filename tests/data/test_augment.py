@@ -112,11 +112,7 @@ def test_whole_augmentations_are_their_parts_in_order(name):
 
 
 def test_rectangles_keep_what_they_promise():
-    """20 000 rectangles in 64 x 64: rounding moves h and w by 1/2, so areas and shapes by a little more than asked.
-
-    The means of uniform draws are held to 5 standard errors (a false alarm in a million) plus the effect of rounding
-    and of refusing those that do not fit, both below 0.01 here.
-    """
+    """Means to 5 standard errors (a false alarm in a million) plus 0.01 for rounding and for those that do not fit."""
     n, scale, ratio = 20_000, (0.1, 0.3), (0.5, 2.0)
     top, left, h, w = batches.boxes(n, 64, 64, generator(8), scale, ratio, strict=True).double().unbind(1)
     assert (h > 0).all() and (top >= 0).all() and (top + h <= 64).all() and (left + w <= 64).all()

@@ -51,10 +51,7 @@ def test_given_outputs_and_kernels_real_networks_are_predicted_one_by_one() -> N
 
 
 def test_the_finite_width_mean_is_that_of_many_networks() -> None:
-    """300 narrow networks: z-scores below 4 in the first ten steps, false alarms below 1e-3.
-
-    Later the kernel of so narrow a network moves, and the prediction is only nearer than that of the wide limit.
-    """
+    """z-scores below 4 in ten steps, false alarms below 1e-3; later, as the kernel moves, nearer than the limit."""
     X, y, K, N, lr = setting(20, 10, 100)
     run = train("glu", X, y, 100, lr, 40, seeds=range(1000, 1300))
     own = finite_width_loss("glu", X, y, 100, lr, 40, seeds=200)

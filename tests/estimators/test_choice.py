@@ -18,10 +18,7 @@ def plane(n: int, seed: int = 0) -> np.ndarray:
 
 @pytest.mark.slow
 def test_noise_is_not_fitted() -> None:
-    """Noise of unit variance over a line. A network that fits it would be off by more than half of that between rows;
-
-    the best line through 200 rows is off by 0.12 on average. Fixed seeds: false alarms cannot happen by chance.
-    """
+    """Over a line: a network that fits the noise is off by more than 0.5 between rows, the best line by 0.12."""
     x, fresh = plane(200), plane(1000, seed=1)
     y = x[:, 0] + np.random.default_rng(2).normal(size=200)
     model = GatedRegressor(random_state=0, starts=1, rounds=1).fit(x, y)
@@ -67,10 +64,7 @@ def test_folds_cover_every_row_once_and_hold_out_equal_inputs_together() -> None
 
 
 def test_the_batch_of_a_width_is_what_fits_to_fewer_rows_would_find() -> None:
-    """Held out by a weight of zero, against left out: the same optimum of a problem that has one.
-
-    A bilinear form in two inputs is one network of width 2; both ways find it to rounding.
-    """
+    """A bilinear form in two inputs is one network of width 2, which rows with a weight of zero do not change."""
     x = plane(100)
     y = (x[:, :1] * x[:, 1:] + x[:, :1]) / 0.5
     search = SquaresSearch(TableRows(x, y, np.ones(100)), x, seed=0, device="cpu")

@@ -117,10 +117,7 @@ def test_an_interval_never_excludes_the_floor_from_below():
 
 
 def test_the_interval_of_the_best_maps_holds_their_error_in_most_draws():
-    """Their true error is the floor. 40 draws of 2048 pairs: fewer than 34 hits of 95 % each: chance 0.3 %.
-
-    `high` is also held to the floor, so the upper end is looked at before.
-    """
+    """Fewer than 34 hits of 40: chance 0.3 %. `high` is also held to the floor, so it is looked at before."""
     maps = linearize("gelu", "optimal", d=2, m=16)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(import_module("gatelab.linearization.error"), "floor", lambda *_, **__: None)

@@ -248,13 +248,6 @@ def test_every_unit_width_and_seed_is_there_once(study):
         assert p.ratio == pytest.approx(p.test_rmse / p.limit)
 
 
-@pytest.mark.slow
-def test_processes_give_bit_equal_errors(study):
-    again = gl.scaling(["mlp", "glu"], gl.problem("exp(sin(3*x))", n=600), WIDTHS, seeds=2, jobs=2)
-    for a, b in zip(study.points, again.points, strict=True):
-        assert (a.train_rmse, a.test_rmse, a.flag) == (b.train_rmse, b.test_rmse, b.flag)
-
-
 def test_slopes_table_has_both_axes_and_both_aggregates(study):
     t = study.slopes()
     assert len(t) == 2 * 2 * 2
@@ -279,14 +272,6 @@ def test_ranges_and_missing_points(study):
     assert study.ratio("glu", 24) < 1.1
     with pytest.raises(gl.GatelabError, match="no size is called 'width'"):
         study.slope("glu", against="width")
-
-
-def test_progress_counts_every_fit():
-    seen = []
-    gl.scaling(
-        "mlp", gl.problem("x2", n=200), [2, 3], jobs=1, progress=lambda done, total, p: seen.append((done, total))
-    )
-    assert seen == [(1, 2), (2, 2)]
 
 
 def test_floor_interpolation_and_optimizer_points_are_flagged_and_left_out():

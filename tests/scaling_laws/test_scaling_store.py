@@ -13,7 +13,6 @@ import gatelab as gl
 from gatelab.errors import GatelabError
 from gatelab.feedforward.registry import describe, restore
 from gatelab.scaling_laws import scaling_runs
-from gatelab.solve import rmse
 from gatelab.sweep import Store, plan
 
 WIDTHS = [13, 14, 15]
@@ -46,18 +45,6 @@ def test_a_second_call_computes_only_what_is_missing(tmp_path):
 @pytest.mark.parametrize("backend", ["serial", "processes"])
 def test_backends_agree_to_the_bit(tmp_path, backend):
     assert _errors(_study(tmp_path / "runs.db", backend=backend)) == _errors(_study(None))
-
-
-def test_networks_are_kept_in_the_store(tmp_path):
-    study = _study(tmp_path / "runs.db")
-    p = gl.problem("sin4x", n=300)
-    with Store(tmp_path / "runs.db") as store:
-        for record in store.records():
-            unit, width = record.arguments["unit"]["name"], record.arguments["width"]
-            net = gl.unit(unit).network(width)
-            net.load_state_dict({k: torch.from_numpy(v) for k, v in store.get_arrays(record.key).items()})
-            point = next(q for q in study.points if (q.unit, q.width) == (unit, width))
-            assert rmse(net, p.test.x, p.test.y) == point.test_rmse
 
 
 def test_networks_of_a_store_load_as_fits_and_predict_raw_values(tmp_path, monkeypatch):
@@ -104,12 +91,6 @@ def test_a_lambda_cannot_be_stored_but_can_be_run(tmp_path):
     with pytest.raises(gl.GatelabError, match="move it into a module"):
         gl.scaling([lambda z: z.relu()], p, [2], store=tmp_path / "runs.db")
     assert gl.scaling([lambda z: z.relu()], p, [2], jobs=1, steps=5).points[0].train_rmse > 0
-
-
-def test_max_hours_keeps_what_is_done_and_says_how_to_go_on(tmp_path):
-    with pytest.raises(gl.GatelabError, match="the same call resumes"):
-        _study(tmp_path / "runs.db", max_hours=1e-9)
-    assert len(_study(tmp_path / "runs.db").points) == 6
 
 
 OWN = """from helpers_of_the_unit import *

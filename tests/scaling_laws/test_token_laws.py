@@ -48,7 +48,7 @@ def test_fits_are_those_of_scipy(form: str) -> None:
 
 
 def test_a_gain_in_the_data_term_is_found_there_and_nowhere_else() -> None:
-    laws = fit_token_laws(table({"plain": {}, "gated": {"B": 0.31}}), draws=200, progress=False)
+    laws = fit_token_laws(table({"plain": {}, "gated": {"B": 0.31}}), draws=120, progress=False)
     p = laws.table().set_index(["smaller", "larger", "weights"])["p"]
     for weights in ("size", "cell"):
         assert p["", "B", weights] < 0.01
@@ -65,18 +65,17 @@ def test_a_gain_in_the_data_term_is_found_there_and_nowhere_else() -> None:
     assert predicted["gated"] == pytest.approx(truth, abs=0.01)
     assert predicted["plain - gated"] == pytest.approx(predicted["plain"] - predicted["gated"], abs=1e-12)
     assert list(laws.constants()["unit"]) == ["plain", "gated"]
-    assert "plain, gated" in repr(laws)
 
 
 @pytest.mark.parametrize("weights", ["size", "cell"])
 def test_the_level_of_the_test_is_that_of_its_p_values(weights: str) -> None:
-    """25 tables without a difference, 19 draws each: p <= 0.1 with probability 0.1; more than 8 in 0.05 % of cases."""
+    """15 tables without a difference, 19 draws each: p <= 0.1 with probability 0.1; more than 6 in 0.03 % of cases."""
     rejected = 0
-    for seed in range(25):
+    for seed in range(15):
         cells = TokenCells.of(table({"a": {}, "b": {}}, seed=seed))
         fit = first_fit(cells, "", *cells.weighted(cells.losses, weights))
         rejected += Simulation(cells, "", weights, *fit).test("B", 19, np.random.default_rng(seed))["p"] <= 0.1
-    assert rejected <= 8
+    assert rejected <= 6
 
 
 def test_differences_per_doubling_are_those_of_a_plane() -> None:
@@ -124,10 +123,7 @@ def test_a_law_whose_exponent_differs_is_preferred_and_predicts_with_it() -> Non
 
 
 def test_predicted_differences_contain_new_trainings_as_often_as_they_say() -> None:
-    """Cells deviate from the law, alike for both units; the new sizes deviate as the cells do, and have three seeds.
-
-    Intervals of single losses are too narrow under such deviations.
-    """
+    """Cells deviate from the law, alike for both units, which makes intervals of single losses too narrow."""
     changes: dict[str, dict[str, float]] = {"plain": {}, "gated": {"B": 0.31}}
     inside, trials = np.zeros(3), 40
     for trial in range(trials):

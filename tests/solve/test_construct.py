@@ -30,10 +30,10 @@ def test_measured_over_predicted_tends_to_one_with_the_right_order(name, order, 
     assert np.log2(measured[1] / measured[2]) == pytest.approx(order, abs=0.05)
 
 
-@pytest.mark.parametrize(("name", "steepness"), [("mlp", 1000), ("glu", 300), ("gqu", 300)])
+@pytest.mark.parametrize(("name", "steepness"), [("mlp", 300), ("glu", 100), ("gqu", 100)])
 def test_a_steep_function_is_predicted_too(name, steepness):
-    p = gl.problem(f"tanh({steepness}*x)", n=40_001, sampling="grid")
-    made = gl.construct(name, p, 5000)
+    p = gl.problem(f"tanh({steepness}*x)", n=12_001, sampling="grid")
+    made = gl.construct(name, p, 1500)
     assert rmse(made.network, p.train.x, p.train.y) == pytest.approx(made.predicted_rmse, rel=0.05)
 
 

@@ -143,10 +143,7 @@ SLOW = [("exp(sin(3*x))", (0.0, 3.0)), ("tanh(3*x)+x**2", (-2.0, 1.0)), ("1/(1+2
     [("paper-1d", None), ("exp(2*x)", None), *(pytest.param(*target, marks=pytest.mark.slow) for target in SLOW)],
 )
 def test_free_knot_limit_is_met(name, text, interval, width):
-    """At most 1.10 times the limit, on data the network has not seen, from its own forward pass.
-
-    Slopes and jumps of exp are all positive: no directions of inner gates meet the constraint, so one stays open.
-    """
+    """On data that are not seen. Slopes and jumps of exp are all positive, so that one inner gate stays open."""
     p = problem(text, interval=interval)
     assert fit(name, p, width).test_rmse <= 1.10 * limit(name, p, width)
 

@@ -32,10 +32,7 @@ def test_a_class_of_ones_own_keeps_to_its_steps() -> None:
 
 @pytest.mark.parametrize("unit", ["glu", *(pytest.param(u, marks=pytest.mark.slow) for u in ("mlp", "swiglu"))])
 def test_more_steps_of_varpro_are_never_worse(unit: str) -> None:
-    """Insertion costs no step, and a course is cut, not changed: below what growth takes, and from there on.
-
-    What falls is the error with its prior on large coefficients, which is a share of 1e-4 at most here.
-    """
+    """But for the prior on large coefficients, a share of 1e-4 at most here; below what growth takes, and beyond."""
     growth = growing_steps(6)
     how = {"starts": 1, "rounds": 4, "solver": "varpro"}
     short = [gl.fit(unit, PLANE, 6, steps=n, **how).train_rmse for n in (1, 10, growth - 1)]

@@ -20,10 +20,7 @@ RESULTS = Path(__file__).resolve().parents[2] / "results" / "ntk"
 
 
 def made_up(gate: float = 0.0, adamw: float = -0.1, seeds: int = 5, faster: float = 0.0) -> Gap:
-    """Runs whose gap is (top - loss) / 4 times 1 + gate (gated) + adamw (AdamW), and 1 % of noise from run to run.
-
-    The training loss of gated units is lower by `faster` everywhere.
-    """
+    """Gaps of (top - loss) / 4 times 1 + gate + adamw, 1 % of noise; losses of gated units are lower by `faster`."""
     generator = np.random.default_rng(0)
     histories = []
     for model, data, units, optimizers, top in (
