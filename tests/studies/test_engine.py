@@ -125,7 +125,6 @@ def test_a_study_measures_its_grid_and_averages_over_seeds(tmp_path: Path) -> No
     assert len(STUDY.run(Request(quick=True)).tables["made-up"]) == 12
 
 
-@pytest.mark.slow
 def test_cells_are_computed_in_another_process_too() -> None:
     """One cell, for which one worker is started."""
     cell = {"unit": "glu", "n": 4, "d": 2, "seed": 1, "q": (1, 2)}
