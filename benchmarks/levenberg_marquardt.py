@@ -138,7 +138,7 @@ def scipy_least_squares(model: nn.Module, x: Tensor, y: Tensor, clock: Clock) ->
     def jacobian(theta: np.ndarray) -> np.ndarray:
         single = torch.func.grad(lambda values, row: torch.func.functional_call(model, values, (row,)).sum())
         rows = torch.vmap(single, (None, 0))(named(model, torch.from_numpy(theta)), x)
-        return torch.cat([gradients.flatten(1) for gradients in rows.values()], 1).numpy()
+        return torch.cat([rows[name].flatten(1) for name, _ in model.named_parameters()], 1).numpy()
 
     least_squares(values, flat(model).numpy(), jacobian, **EXACT)
 
