@@ -103,9 +103,8 @@ def floor() -> Figure:
     left = Facets("k", "singular value", "degree", points=True, title="GELU(w.x), d = 16, w ~ N(0, I/16)", **LOG)
     proved = {f"proved, ±{bound:.4f}": bound, "": -bound}
     right = Facets("z", "error", "method", table="errors", smooth=True, levels=proved, title="p(z) − GELU(z), degree 8")
-    return draw_figure(
-        [left, right], {"": steps[steps.k < 6000], "errors": pd.concat(parts).query("abs(error) < 0.09")}
-    )
+    errors = pd.concat(parts).query("abs(error) < 0.09")
+    return draw_figure([left, right], {"": steps[steps.k < 6000], "errors": errors})
 
 
 def optim() -> Figure:
@@ -119,10 +118,8 @@ def optim() -> Figure:
 
 
 def ladder(name: str, table: str) -> Figure:
-    """The figure of a study, from a committed table."""
-    return draw_figure(
-        study(f"ladder/{name}").figure, {table: pd.read_csv(ROOT / f"results/ladder/{name}-{table}.csv")}
-    )
+    path = ROOT / f"results/ladder/{name}-{table}.csv"
+    return draw_figure(study(f"ladder/{name}").figure, {table: pd.read_csv(path)})
 
 
 FIGURES = {f.__name__.replace("_", "-"): f for f in (units, gqu_order_four, tangent_kernel, dynamics, floor, optim)} | {

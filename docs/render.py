@@ -4,7 +4,6 @@ A template is the document with its numbers as expressions (Jinja2), which know 
 is one claim of a study with value, low and high, `claims` all of them by what they measure, `record` and `table` read
 files in results/, `tables` are those of a study made from a record, and `gl` is for what is computed in a second.
 `| f(".2f")` formats a number, an interval ("-2.14 [-2.20, -2.08]") or a list of them.
-
 `python docs/render.py FOLDER` first takes the claims of the full runs in FOLDER, as `gatelab reproduce` wrote them.
 """
 
