@@ -1,8 +1,7 @@
 """The record of units fitted to blocks of real models: `python -m benchmarks.blocks results/anatomy/blocks.json`.
 
-Every cell is written as it ends: whatever ends the script, the same command goes on. `--model` names a folder, a file
-or one of smollm2 and minilm, `--name` is what the record calls it, `--device cuda` computes the fits on a GPU.
-GATELAB_DATA names the folder with the text.
+Every cell is written as it ends: whatever ends the script, the same command goes on. GATELAB_DATA names the folder with
+the text.
 """
 
 from __future__ import annotations
@@ -31,20 +30,15 @@ def main(
     device: str = "cpu",
 ) -> None:
     """Fit what the record has not yet, and write it after every cell."""
-    chosen = PLANS[plan]
-    record: dict[str, Any] = {"cells": [], "plans": []}
+    chosen, record = PLANS[plan], {"cells": [], "plans": []}
     if out.is_file():
         record = json.loads(out.read_text(encoding="utf-8"))
-    others = [cell for cell in record["cells"] if cell["model"] != chosen.model]
-    known = [cell for cell in record["cells"] if cell["model"] == chosen.model]
+    others, known = ([c for c in record["cells"] if (c["model"] == chosen.model) == own] for own in (False, True))
     plans = list(dict.fromkeys([*record["plans"], str(chosen)]))
 
     def save(cells: list[dict[str, Any]]) -> None:
         write_record(out, facts(device) | {"plans": plans, "cells": [*others, *cells]})
-        last = cells[-1]
-        print(
-            f"{len(cells)} cells; layer {last['layer']} {last['unit']} {last['width']}: {last['left']:.4f}", flush=True
-        )
+        print(f"{len(cells)} cells: {cells[-1]}", flush=True)
 
     loaded, tokenizer = load_model(model)
     measure_blocks(loaded, text, chosen, tokenizer=tokenizer, device=device, known=known, done=save)

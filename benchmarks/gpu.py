@@ -7,18 +7,19 @@ on the GPU and on the CPU. The record is written after every part. `--tiny` is t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
 import typer
 from sklearn.datasets import make_friedman1
+from sklearn.metrics import accuracy_score, log_loss, root_mean_squared_error
+from sklearn.model_selection import train_test_split
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.harness import Recording, best_times, device_name, facts, threads, timed
+from benchmarks.harness import Recording, device_name, facts, timed
 from gatelab import GatedClassifier, GatedRegressor
 from gatelab.data import problem
 from gatelab.linalg import least_squares
@@ -26,22 +27,20 @@ from gatelab.solve import features
 from gatelab.solve.solvers.varpro import varpro_many
 
 
-@dataclass(frozen=True)
-class Sizes:
+class Sizes(NamedTuple):
     """How much is computed."""
 
     fits: int = 256  # on the device
-    on_cpu: int = 2
     width: int = 32
     points: int = 10_000
-    rows: int = 10_000  # of the table
     square: int = 8192
     rounds: int = 24
     members: int = 8
     threads: int = 2
 
 
-TINY = Sizes(fits=3, on_cpu=2, width=4, points=200, rows=200, square=64, rounds=2, members=1, threads=1)
+TINY = Sizes(fits=3, width=4, points=200, square=64, rounds=2, members=1, threads=1)
+ON_CPU = 2
 
 
 def fit_many(device: str, fits: int, sizes: Sizes) -> list[float]:
@@ -56,15 +55,13 @@ def fits_on_device(device: str, sizes: Sizes) -> dict[str, Any]:
     """Seconds, memory and errors of all fits, their operations, and the rate of the chip."""
     fit_many(device, 2, TINY)  # libraries load on first use
     rmse, seconds = timed(lambda: fit_many(device, sizes.fits, sizes))
-    memory = None
-    if device == "cuda":
-        memory = torch.cuda.max_memory_allocated() / 2**30
+    memory = torch.cuda.max_memory_allocated() / 2**30
     with FlopCounterMode(display=False) as counter:  # a second time: counting takes time
         fit_many(device, sizes.fits, sizes)
     operations = counter.get_total_flops()
     a = torch.randn(sizes.square, sizes.square, dtype=torch.float64, device=device)
-    rate = 2 * sizes.square**3 / best_times(lambda: a @ a, repeats=10)[0]
-    costs = {"cuda_seconds": seconds, "cuda_memory_gib": memory, "cuda_rmse": rmse[: sizes.on_cpu]}
+    rate = 2 * sizes.square**3 / min(timed(lambda: a @ a)[1] for _ in range(10))
+    costs = {"cuda_seconds": seconds, "cuda_memory_gib": memory, "cuda_rmse": rmse[:ON_CPU]}
     costs |= {"rmse_best": min(rmse), "rmse_median": float(np.median(rmse))}
     costs |= {"matrix_tflop_in_blocks": operations / 1e12, "tflops": operations / seconds / 1e12}
     return costs | {"matrix_tflops_of_the_chip": rate / 1e12, "share_in_blocks": operations / seconds / rate}
@@ -72,27 +69,28 @@ def fits_on_device(device: str, sizes: Sizes) -> dict[str, Any]:
 
 def fits_on_two_cores(values: dict[str, Any], sizes: Sizes) -> dict[str, Any]:
     """Some of the fits on two cores, and how many times longer one takes."""
-    with threads(sizes.threads):
-        rmse, seconds = timed(lambda: fit_many("cpu", sizes.on_cpu, sizes))
-    ratio = seconds / sizes.on_cpu / (values["cuda_seconds"] / sizes.fits)
-    return {"cpu_fits": sizes.on_cpu, "cpu_seconds": seconds, "cpu_rmse": rmse, "ratio": ratio}
+    before = torch.get_num_threads()
+    torch.set_num_threads(sizes.threads)
+    rmse, seconds = timed(lambda: fit_many("cpu", ON_CPU, sizes))
+    torch.set_num_threads(before)
+    ratio = seconds / ON_CPU / (values["cuda_seconds"] / sizes.fits)
+    return {"cpu_fits": ON_CPU, "cpu_seconds": seconds, "cpu_rmse": rmse, "ratio": ratio}
 
 
 def estimator(kind: str, device: str, values: dict[str, Any], sizes: Sizes) -> dict[str, Any]:
     """An estimator on one device: seconds, and errors on fresh rows (Friedman's, noise 1; their thirds as classes)."""
-    x, y = make_friedman1(n_samples=2 * sizes.rows, n_features=20, noise=1.0, random_state=0)
+    x, y = make_friedman1(n_samples=2 * sizes.points, n_features=20, noise=1.0, random_state=0)
     if kind == "classifier":
         y = np.digitize(y, np.quantile(y, [1 / 3, 2 / 3]))
     made = {"regressor": GatedRegressor, "classifier": GatedClassifier}[kind]
     unfitted = made(members=sizes.members, random_state=0, device=device)
-    model, seconds = timed(lambda: unfitted.fit(x[: sizes.rows], y[: sizes.rows]))
-    fresh, truth = x[sizes.rows :], y[sizes.rows :]
+    x, fresh, y, truth = train_test_split(x, y, test_size=0.5, shuffle=False)
+    model, seconds = timed(lambda: unfitted.fit(x, y))
     if kind == "regressor":
-        errors = {"rmse": float(np.sqrt(np.mean((model.predict(fresh) - truth) ** 2)))}
+        errors = {"rmse": root_mean_squared_error(truth, model.predict(fresh))}
     else:
         p = model.predict_proba(fresh)
-        loss = float(-np.log(p[np.arange(sizes.rows), truth]).mean())
-        errors = {"accuracy": float((p.argmax(1) == truth).mean()), "log_loss": loss}
+        errors = {"accuracy": accuracy_score(truth, p.argmax(1)), "log_loss": log_loss(truth, p)}
     row = {"device": device, "seconds": seconds, **errors, "unit": model.unit_}
     return {kind: [*values.get(kind, []), row], "cpu_threads": torch.get_num_threads()}
 
@@ -103,9 +101,7 @@ def main(
     tiny: Annotated[bool, typer.Option("--tiny", help="The same in small, on a CPU too.")] = False,
 ) -> None:
     """Measure, and write the record after every part."""
-    sizes, device = Sizes(), "cuda"
-    if tiny:
-        sizes = TINY
+    sizes, device = (Sizes(), TINY)[tiny], "cuda"
     if tiny and not torch.cuda.is_available():
         device = "cpu"
         least_squares.on_gpu = features.on_gpu = lambda A: True

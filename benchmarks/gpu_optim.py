@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-import resource
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,18 +24,9 @@ from benchmarks.harness import Recording, facts, timed
 from gatelab.optim import systems
 
 
-def peak(device: str) -> float:
-    """The most memory so far, in GiB: of a GPU that which torch holds, of a CPU that of the process."""
-    if device == "cuda":
-        return torch.cuda.max_memory_allocated() / 2**30
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-
-
 def large(device: str, tiny: bool) -> dict[str, Any]:
     """Steps by conjugate gradients, for a smooth function of eight inputs."""
-    width, rows, memory = 1000, 10_000, 2.0**20
-    if tiny:
-        width, rows, memory = 20, 50, 2.0**10
+    width, rows, memory = ((1000, 10_000, 2.0**20), (20, 50, 2.0**10))[tiny]
     torch.manual_seed(0)
     layers = nn.Linear(8, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1)
     model = nn.Sequential(*layers).double().to(device)
@@ -51,27 +42,24 @@ def large(device: str, tiny: bool) -> dict[str, Any]:
         loss, seconds = timed(step)
     values = {"parameters": sum(p.numel() for p in model.parameters()), "residuals": rows, "losses": [first, loss]}
     values |= {"seconds_per_step": seconds, "most_iterations": systems._ITERATIONS}
-    values |= {"tflops": counter.get_total_flops() / seconds / 1e12, "peak_gib": peak(device)}
+    values |= {
+        "tflops": counter.get_total_flops() / seconds / 1e12,
+        "peak_gib": torch.cuda.max_memory_allocated() / 2**30,
+    }
     return {"large": values}
 
 
 def poisson(device: str, tiny: bool) -> dict[str, Any]:
     """The example on this device."""
-    steps, width, points = 300, 20, 900
-    if tiny:
-        steps, width, points = 3, 4, 50
+    steps, width, points = ((300, 20, 900), (3, 4, 50))[tiny]
     before = torch.get_default_dtype()
     example = import_module("examples.pde_poisson")  # sets the precision and the seed
     model = example.Solution(width).to(device)
     inside, other = torch.rand(points, 2).to(device).requires_grad_(), torch.rand(5000, 2).to(device)
     f = -example.laplacian(example.exact(inside), inside).detach()
     optimizer = gl.optim.LevenbergMarquardt(model, linear="head")
-
-    def train() -> None:
-        for _ in range(steps):
-            optimizer.step(lambda: example.laplacian(model(inside), inside) + f)
-
-    _, seconds = timed(train)
+    step = partial(optimizer.step, lambda: example.laplacian(model(inside), inside) + f)
+    _, seconds = timed(lambda: [step() for _ in range(steps)])
     torch.set_default_dtype(before)
     with torch.no_grad():
         error = float((model(other) - example.exact(other)).norm() / example.exact(other).norm())

@@ -2,11 +2,8 @@
 
 Mixer and ViT on CIFAR-10 with SGD and AdamW, GPT-2 on the sample of FineWeb-Edu, five seeds of each unit in one pass,
 several such passes beside each other. GATELAB_DATA names the folder with cifar10/, text/ and gpt2_bpe/. The file is
-written after every pass; passes that it has are not run again. `--tiny` is the same in small, for a CPU.
-
-`--whole`: all 50 000 images of CIFAR-10, tested on 5000 others, ReLU, GELU and SiLU each with and without a gate;
-`--schedule constant` the same without the fall of the learning rate, so that runs at equal loss also have equal rates.
-These go into records of their own. NVIDIA's multi-process service (`nvidia-cuda-mps-control -d`) lets passes overlap.
+written after every pass; passes that it has are not run again. `--whole` and `--schedule` are for records of their own.
+NVIDIA's multi-process service (`nvidia-cuda-mps-control -d`) lets passes overlap.
 """
 
 from __future__ import annotations
@@ -14,6 +11,7 @@ from __future__ import annotations
 import time
 import traceback
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,7 +26,7 @@ from gatelab.train.members import data_of
 UNITS = {"mixer": ("mlp", "glu", "gqu", "relu2"), "vit": ("mlp", "glu", "gqu", "relu2")}
 TEXT_UNITS = ("silu", "swiglu", "gqu", "relu2")
 WHOLE_UNITS = ("mlp", "glu", "gelu", "geglu", "silu", "swiglu")
-WHOLE_IMAGES = 50000
+OPTIMIZERS = ("sgd", "adamw")
 IMAGES: dict[str, Any] = {"batch": 128, "options": {"layers": 6, "d_model": 128, "width": 480}}
 MODELS: dict[str, dict[str, Any]] = {
     "mixer": {**IMAGES, "options": {**IMAGES["options"], "token_width": 96}},
@@ -37,8 +35,6 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 STEPS = "mixer=7600,vit=3000,gpt2=1500"
 TINY: dict[str, Any] = {"size": "tiny", "batch": 8, "evaluations": 4, "test_size": 64, "options": {}}
-
-
 Pass = tuple[Recipe, ...]  # seeds of one unit and optimizer, trained together
 
 
@@ -48,11 +44,9 @@ def lasting(one: Pass, steps: int) -> Pass:
 
 def whole_passes(seeds: int, schedule: str) -> list[Pass]:
     """ReLU, GELU and SiLU with and without a gate on the whole of CIFAR-10."""
-    groups = []
-    for model in ("mixer", "vit"):
-        values = {**MODELS[model], "steps": 100, "schedule": schedule, "test_size": 5000, "evaluations": 30}
-        groups += gap_recipes(WHOLE_UNITS, model=model, optimizers=("sgd", "adamw"), seeds=seeds, **values)
-    return [tuple(group) for group in groups]
+    values = {"steps": 100, "schedule": schedule, "test_size": 5000, "evaluations": 30, "seeds": seeds}
+    groups = [gap_recipes(WHOLE_UNITS, model=m, optimizers=OPTIMIZERS, **MODELS[m], **values) for m in UNITS]
+    return [tuple(group) for group in chain.from_iterable(groups)]
 
 
 def passes(seeds: int, tiny: bool) -> list[Pass]:
@@ -60,7 +54,7 @@ def passes(seeds: int, tiny: bool) -> list[Pass]:
     made: dict[bool, list[Pass]] = {True: [], False: []}
     for model, values in MODELS.items():
         text = model == "gpt2"
-        units, optimizers = (TEXT_UNITS, ("adamw",)) if text else (UNITS[model], ("sgd", "adamw"))
+        units, optimizers = (TEXT_UNITS, ("adamw",)) if text else (UNITS[model], OPTIMIZERS)
         more = {**TINY, "tokenizer": "bytes"} if tiny and text else TINY if tiny else values
         for group in gap_recipes(units, model=model, optimizers=optimizers, seeds=seeds, steps=100, **more):
             made[group[0].unit.name in units[:2]].append(tuple(group))
@@ -84,37 +78,37 @@ def main(
     minutes: Annotated[float, typer.Option(help="After them no pass begins.")] = 9.0,
     seeds: Annotated[int, typer.Option(min=1)] = 5,
     jobs: Annotated[int, typer.Option(min=1, help="Passes beside each other.")] = 3,
-    device: Annotated[str | None, typer.Option(show_default="cuda if there is one")] = None,
+    device: str = "cuda",
     compile: Annotated[bool, typer.Option("--compile")] = False,
     steps: Annotated[str, typer.Option(help="Of each model; models without them are left out.")] = STEPS,
     tiny: Annotated[bool, typer.Option("--tiny", help="Small models, few steps, bytes for tokens.")] = False,
     whole: Annotated[bool, typer.Option("--whole", help="All of CIFAR-10, three activations, gated and not.")] = False,
-    schedule: Annotated[str, typer.Option(help="cosine or constant, with --whole.")] = "cosine",
+    schedule: Annotated[
+        str, typer.Option(help="With --whole; constant: runs at equal loss have equal rates.")
+    ] = "cosine",
     optimizer: Annotated[str, typer.Option(help="sgd or adamw alone.", show_default="both")] = "",
 ) -> None:
     began = time.time()
-    where = device or ("cuda" if torch.cuda.is_available() else "cpu")
     lengths = {model: int(n) for model, n in (part.split("=") for part in steps.split(","))}
     if tiny:
         lengths = dict.fromkeys(MODELS, 12)
     todo = whole_passes(seeds, schedule) if whole else passes(seeds, tiny)
-    todo = [p for p in todo if p[0].model in lengths and optimizer in ("", p[0].optimizer)]
-    todo = [lasting(p, lengths[p[0].model]) for p in todo]
+    chosen = [p for p in todo if p[0].model in lengths and optimizer in ("", p[0].optimizer)]
+    todo = [lasting(p, lengths[p[0].model]) for p in chosen]
     # Before the processes start: what is encoded once is read by all.
     for first in {p[0].model: p[0] for p in reversed(todo)}.values():
         images = len(data_of(first, None).train)
-        if whole and images != WHOLE_IMAGES:
-            raise typer.BadParameter(f"--whole needs the {WHOLE_IMAGES} images of CIFAR-10, GATELAB_DATA has {images}")
+        if whole and images != 50_000:
+            raise typer.BadParameter(f"--whole needs the 50 000 images of CIFAR-10, GATELAB_DATA has {images}")
     what = f"{seeds} seeds a unit and optimizer, trained together; {jobs} such passes at a time on one device"
-    origin: dict[str, Any] = {"what": what, **facts(where), "steps": lengths, "failures": []}
+    origin: dict[str, Any] = {"what": what, **facts(device), "steps": lengths, "failures": []}
     histories = list(Gap.load(out).histories) if out.is_file() else []
     known = {h.recipe.key() for h in histories}
     missing = [p for p in todo if not all(r.key() in known for r in p)]
     pool = joblib.Parallel(jobs, return_as="generator_unordered")
-    for one, found, failure in pool(joblib.delayed(work)(p, where, compile, began + 60 * minutes) for p in missing):
+    for one, found, failure in pool(joblib.delayed(work)(p, device, compile, began + 60 * minutes) for p in missing):
         histories += [History.from_plain(h) for h in found]
-        recipe = one[0]
-        name = f"{recipe.model}, {recipe.data}, {recipe.unit.name}, {recipe.optimizer}"
+        name = f"{one[0].model}, {one[0].data}, {one[0].unit.name}, {one[0].optimizer}"
         if failure:
             origin["failures"].append({"pass": name, "error": failure})
         print(f"{time.time() - began:6.1f} s  {name} {failure}", flush=True)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from scipy.optimize import least_squares
 from torch import Tensor, nn
@@ -25,6 +24,7 @@ import gatelab as gl
 from benchmarks.harness import Row, Table, continued, facts
 
 SECONDS, SEEDS = 4.0, 3
+LAST = f"rmse after {SECONDS:.3g} s"
 # Errors are recorded after these seconds.
 GRID = [SECONDS * 2 ** (-k / 4) for k in reversed(range(21))]
 RECORD = Path(__file__).parents[1] / "results" / "optim" / "levenberg-marquardt.csv"
@@ -38,11 +38,8 @@ def _friedman1(x: Tensor) -> Tensor:
 
 def _peaks(x: Tensor) -> Tensor:
     a, b = 6 * x[:, 0] - 3, 6 * x[:, 1] - 3
-    return (
-        3 * (1 - a) ** 2 * torch.exp(-(a**2) - (b + 1) ** 2)
-        - 10 * (a / 5 - a**3 - b**5) * torch.exp(-(a**2) - b**2)
-        - torch.exp(-((a + 1) ** 2) - b**2) / 3
-    ) / 3
+    hills = 3 * (1 - a) ** 2 * torch.exp(-(a**2) - (b + 1) ** 2) - torch.exp(-((a + 1) ** 2) - b**2) / 3
+    return (hills - 10 * (a / 5 - a**3 - b**5) * torch.exp(-(a**2) - b**2)) / 3
 
 
 def _ishigami(x: Tensor) -> Tensor:
@@ -73,10 +70,6 @@ FITS: dict[str, tuple[Function, tuple[int, ...], int]] = {
 }
 
 
-class OutOfTime(Exception):
-    """Ends a peer that has no other way to end."""
-
-
 @dataclass
 class Clock:
     """CPU seconds of a method, and the test RMSE of the smallest training loss, about every twentieth of the time."""
@@ -91,7 +84,7 @@ class Clock:
         now = time.process_time()
         seconds = now - self.began - self.paused
         if seconds > SECONDS:
-            raise OutOfTime
+            raise TimeoutError
         if loss < self.best:
             self.best = loss
             if not self.curve or seconds > 1.05 * self.curve[-1][0]:
@@ -99,38 +92,35 @@ class Clock:
         self.paused += time.process_time() - now
 
 
-def network(layers: tuple[int, ...], seed: int = 0) -> nn.Sequential:
-    torch.manual_seed(seed)
-    parts = [part for a, b in pairwise(layers) for part in (nn.Linear(a, b), nn.Tanh())]
-    return nn.Sequential(*parts[:-1])
-
-
 def ours(model: nn.Sequential, x: Tensor, y: Tensor, clock: Clock, linear: str | None = None) -> None:
     optimizer = gl.optim.LevenbergMarquardt(model, linear=linear)
-    while True:
+    while optimizer.status is gl.Status.BUDGET:
         clock.look(model, optimizer.step(lambda: model(x) - y))
-        if optimizer.status is not gl.Status.BUDGET:
-            return
 
 
 def torch_levenberg_marquardt(model: nn.Module, x: Tensor, y: Tensor, clock: Clock) -> None:
-    module = import_module("torch_levenberg_marquardt.training").LevenbergMarquardtModule(model)
-    while True:
+    module, stop = import_module("torch_levenberg_marquardt.training").LevenbergMarquardtModule(model), False
+    while not stop:
         _, _, stop, _ = module.training_step(x, y)
         with torch.no_grad():
             clock.look(model, float((model(x) - y).square().mean()))
-        if stop:
-            return
+
+
+def flat(model: nn.Module) -> Tensor:
+    return nn.utils.parameters_to_vector(model.parameters()).detach()
+
+
+def named(model: nn.Module, theta: Tensor) -> dict[str, Tensor]:
+    """Flat parameters by name."""
+    parts = theta.split([p.numel() for p in model.parameters()])
+    return {name: part.view_as(p) for (name, p), part in zip(model.named_parameters(), parts, strict=True)}
 
 
 def residuals_of(model: nn.Module, x: Tensor, y: Tensor, clock: Clock) -> Function:
     """Residuals as a function of flat parameters, which are put into the model."""
-    shapes = {name: p.shape for name, p in model.named_parameters()}
 
     def residuals(theta: Tensor) -> Tensor:
-        parts = theta.split([shape.numel() for shape in shapes.values()])
-        values = {name: part.view(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
-        r = (torch.func.functional_call(model, values, (x,)) - y).flatten()
+        r = (torch.func.functional_call(model, named(model, theta), (x,)) - y).flatten()
         nn.utils.vector_to_parameters(theta.detach(), model.parameters())
         clock.look(model, float(r.detach().square().mean()))
         return r
@@ -146,49 +136,43 @@ def scipy_least_squares(model: nn.Module, x: Tensor, y: Tensor, clock: Clock) ->
         return residuals(torch.from_numpy(theta)).numpy()
 
     def jacobian(theta: np.ndarray) -> np.ndarray:
-        nn.utils.vector_to_parameters(torch.from_numpy(theta), model.parameters())
-        named = {k: p.detach() for k, p in model.named_parameters()}
         single = torch.func.grad(lambda values, row: torch.func.functional_call(model, values, (row,)).sum())
-        rows = torch.vmap(single, (None, 0))(named, x)
-        return torch.cat([rows[k].flatten(1) for k in named], 1).numpy()
+        rows = torch.vmap(single, (None, 0))(named(model, torch.from_numpy(theta)), x)
+        return torch.cat([rows[name].flatten(1) for name, _ in model.named_parameters()], 1).numpy()
 
-    start = nn.utils.parameters_to_vector(model.parameters()).detach().numpy()
-    least_squares(values, start, jacobian, **EXACT)
+    least_squares(values, flat(model).numpy(), jacobian, **EXACT)
 
 
 def pytorch_minimize(model: nn.Module, x: Tensor, y: Tensor, clock: Clock) -> None:
-    start = nn.utils.parameters_to_vector(model.parameters()).detach()
-    residuals = residuals_of(model, x, y, clock)
-    import_module("torchmin").least_squares(residuals, start, **EXACT)
+    import_module("torchmin").least_squares(residuals_of(model, x, y, clock), flat(model), **EXACT)
 
 
-def lbfgs(model: nn.Module, x: Tensor, y: Tensor, clock: Clock) -> None:
-    optimizer = torch.optim.LBFGS(
-        model.parameters(), max_iter=10**9, max_eval=10**9, history_size=50, line_search_fn="strong_wolfe",
-        tolerance_grad=0, tolerance_change=0,
-    )  # fmt: skip
+def descended(optimizer: torch.optim.Optimizer, model: nn.Module, x: Tensor, y: Tensor, clock: Clock) -> None:
+    """A step on the mean square."""
 
-    def closure() -> Tensor:
+    def closure() -> float:
         optimizer.zero_grad()
         loss = (model(x) - y).square().mean()
         loss.backward()
         clock.look(model, loss.item())
-        return loss
+        return loss.item()
 
     optimizer.step(closure)
 
 
+def lbfgs(model: nn.Module, x: Tensor, y: Tensor, clock: Clock) -> None:
+    endless: dict[str, Any] = {"max_iter": 10**9, "max_eval": 10**9, "tolerance_grad": 0, "tolerance_change": 0}
+    optimizer = torch.optim.LBFGS(model.parameters(), history_size=50, line_search_fn="strong_wolfe", **endless)
+    descended(optimizer, model, x, y, clock)
+
+
 def adam(model: nn.Module, x: Tensor, y: Tensor, clock: Clock) -> None:
     """The learning rate falls from 1e-2 to 1e-4 within the time."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    optimizer = torch.optim.Adam(model.parameters())
     while True:
         share = min(1.0, (time.process_time() - clock.began - clock.paused) / SECONDS)
         optimizer.param_groups[0]["lr"] = 10 ** (-2 - 2 * share)
-        optimizer.zero_grad()
-        loss = (model(x) - y).square().mean()
-        loss.backward()
-        clock.look(model, loss.item())
-        optimizer.step()
+        descended(optimizer, model, x, y, clock)
 
 
 METHODS = {
@@ -215,10 +199,12 @@ def measured(fit: str, seed: int, method: str) -> Iterator[Row]:
 
     if method in PEERS:
         import_module(PEERS[method])  # not within its time
-    model, clock = network(layers, seed), Clock(error)
+    torch.manual_seed(seed)
+    parts = [part for a, b in pairwise(layers) for part in (nn.Linear(a, b), nn.Tanh())]
+    model, clock = nn.Sequential(*parts[:-1]), Clock(error)
     try:
         METHODS[method](model, x, y, clock)
-    except OutOfTime:
+    except TimeoutError:
         pass
     except (RuntimeError, ValueError) as problem:
         print(f"{fit}, seed {seed}, {method}: {problem}")
@@ -230,7 +216,7 @@ def measured(fit: str, seed: int, method: str) -> Iterator[Row]:
 def run() -> Iterator[Table]:
     torch.set_default_dtype(torch.float64)
     cells = [(fit, seed, method) for seed, fit, method in product(range(SEEDS), FITS, METHODS)]
-    continued(RECORD, ["fit", "seed", "method"], cells, measured)
-    medians = pd.read_csv(RECORD).groupby(["fit", "method"], sort=False)[f"rmse after {SECONDS:.3g} s"].median()
-    rows = [{"fit": fit, **errors} for fit, errors in medians.unstack(sort=False).iterrows()]
+    record = continued(RECORD, ["fit", "seed", "method"], cells, measured)
+    medians = record.astype({LAST: float}).groupby(["fit", "method"], sort=False)[LAST].median()
+    rows = medians.unstack(sort=False).reset_index().to_dict("records")
     yield f"Ten fits, median test RMSE of {SEEDS} seeds within {SECONDS:g} CPU seconds", rows, ""

@@ -2,19 +2,17 @@
 
     python -m benchmarks.shrinking --device cuda                    all cells, or those that the last call left
     python -m benchmarks.shrinking --cells "smollm2:0.8:ours + own text" --own-text 12000000 --rate 0.003 --device cuda
-    python -m benchmarks.shrinking --cells stories260k --calibration 24576 --test 8192 --length 256 \\
-        --record results/anatomy/shrink-stories.json                a model of 260 thousand weights, on any machine
 
 The models are SmolLM2-135M-Instruct (`smollm2`, 4-bit weights), all-MiniLM-L6-v2 (`minilm`) and stories260K. The first
 two read the FineWeb-Edu sample, the last what it wrote itself. magnitude, wanda and flap are published; surgeon is our
-combination of the order of ZipLM and the refit of FASP. A cell has the excess of every test window under `windows`, so
-that two cells are compared by paired differences. Cells are written as they end; a call goes on where the last ended.
+combination of the order of ZipLM and the refit of FASP. Cells are compared by paired differences of their `windows`.
 """
 
 from __future__ import annotations
 
 import copy
 import json
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,12 +25,13 @@ from benchmarks.harness import facts, write_record
 from gatelab.anatomy import Distillation, continued, load_model, shrink, windows
 from gatelab.anatomy.distillation import RATES
 from gatelab.anatomy.texts import Parts, token_losses
+from gatelab.data.text import text_file
 from gatelab.statistics import t_interval
 
 RECORD = Path("results/anatomy/shrink.json")
 KEEPS = (0.8, 0.6, 0.9, 0.7)  # those that decide come first
-METHODS = ("wanda", "flap", "surgeon", "ours", "ours + distilled", "surgeon + distilled", "magnitude")
-METHODS += ("ours + own text", "surgeon + own text")
+METHODS = ["wanda", "flap", "surgeon", "ours", "ours + distilled", "surgeon + distilled", "magnitude"]
+METHODS += ["ours + own text", "surgeon + own text"]
 EPOCHS = 4  # of a distillation without own text
 SENTENCES = 256  # of MiniLM's test
 WIDE = 51_200  # tokens between calibration and test that say what one test text leaves undecided
@@ -55,17 +54,14 @@ def main(
         record = json.loads(out.read_text())
     if record["settings"] != settings:
         raise SystemExit(f"{out} is of {record['settings']}, these are {settings}; give another --record")
-    models: dict[str, Any] = {}
     for name, keep, method in cells(asked, own_text):
         key = f"{name}:{keep}:{method}"
         if key in record["cells"]:
             continue
-        if name not in models:
-            models[name] = prepared(name, calibration, test, length)
         terms: int | Distillation = EPOCHS * ("+" in method)
         if method.endswith("own text"):
             terms = Distillation(own_text=own_text, rates=(rate,) * (rate > 0) or RATES)
-        cell = computed(name, keep, method, terms, models[name], device)
+        cell = computed(name, keep, method, terms, prepared(name, calibration, test, length), device)
         record["cells"][key] = cell | facts(device) | {"threads": torch.get_num_threads()}
         write_record(out, record)
         print(key, f"{cell['before']:.4f} -> {cell['after']:.4f}", f"{cell['seconds']:.0f} s", flush=True)
@@ -83,9 +79,11 @@ def computed(
     if (course := small.distillation) is not None:
         cell |= {"distillation": list(course.losses), "rate": course.rate, "own_text": course.own_text}
     if small.measure == "log perplexity":
-        cell["windows"] = rounded(window_excess(model, small.model, parts.test))
-    if name == "smollm2":
-        cell["wide"] = wide_excess(model, small.model, tokenizer, parts)
+        cell["windows"] = window_excess(model, small.model, parts.test)["windows"]
+    if name == "smollm2":  # also the windows before the test part, which are more
+        rows = windows("fineweb-edu", tokenizer, length)[: -len(parts.test)]
+        rows = rows[-min(WIDE // length, len(rows) - len(parts.calibration)) :]
+        cell["wide"] = window_excess(model, small.model, rows)
     if name == "minilm":
         cell["sentences"] = sentence_cosine(model, small.model, tokenizer)
     return cell
@@ -104,12 +102,11 @@ def cells(asked: str, own_text: int) -> list[tuple[str, float, str]]:
     wanted = [part.strip().replace("+ own text", f"+ {written}").split(":") for part in asked.split(",")]
     chosen = [cell for cell in everything if any(list(map(str, cell))[: len(names)] == names for names in wanted)]
     if not chosen:
-        raise SystemExit(
-            f"no cell is called {asked!r}; give some of {', '.join(':'.join(map(str, c)) for c in everything)}"
-        )
+        raise SystemExit(f"no cell is called {asked!r}; give some of {everything}")
     return chosen
 
 
+@cache
 def prepared(name: str, calibration: int, test: int, length: int) -> tuple[Any, Any, Parts]:
     """A model, its tokenizer, and windows: calibration from the beginning of the text, test from its end."""
     model, tokenizer = load_model(name)
@@ -126,44 +123,26 @@ def prepared(name: str, calibration: int, test: int, length: int) -> tuple[Any, 
     return model, tokenizer, Parts(rows[:first], rows[-last:])
 
 
-def window_excess(dense: Any, small: Any, rows: Tensor) -> Tensor:
-    """The excess of every window: the mean loss of its tokens by the smaller model less that by the given one."""
+def window_excess(dense: Any, small: Any, rows: Tensor) -> dict[str, Any]:
+    """The mean loss of windows by the smaller model less that by the given one, its interval, and that of each."""
     device = next(small.parameters()).device
     before, after = (token_losses(model.to(device), rows).double().mean(1) for model in (copy.deepcopy(dense), small))
-    return after - before
-
-
-def rounded(values: Tensor) -> list[float]:
-    """Numbers as the record has them."""
-    return [round(float(value), 6) for value in values]
-
-
-def wide_excess(dense: Any, small: Any, tokenizer: Any, parts: Parts) -> dict[str, Any]:
-    """The excess on the windows before the test part, which are more, with its interval over them, and each."""
-    length = parts.test.shape[1]
-    rows = windows("fineweb-edu", tokenizer, length)[: -len(parts.test)]
-    rows = rows[-min(WIDE // length, len(rows) - len(parts.calibration)) :]
-    each = window_excess(dense, small, rows)
-    excess = t_interval(each.numpy())
+    excess = t_interval((after - before).numpy())
     facts = {"tokens": rows.numel(), "value": excess.value, "low": excess.low, "high": excess.high}
-    return {**facts, "windows": rounded(each)}
+    return {**facts, "windows": [round(value, 6) for value in (after - before).tolist()]}
 
 
 @torch.no_grad()
 def sentence_cosine(dense: Any, small: Any, tokenizer: Any) -> float:
     """The mean cosine of embeddings (means over tokens) of sentences from the last part of the text."""
-    from gatelab.data.text import text_file
-
     text = Path(text_file("fineweb-edu", None)).read_text()[-200_000:]
     sentences = [part.strip() for part in text.replace("\n", " ").split(". ") if 40 < len(part) < 300][:SENTENCES]
     cosines = []
     for start in range(0, len(sentences), 32):
         batch = tokenizer(sentences[start : start + 32], padding=True, truncation=True, return_tensors="pt")
-        mask = batch["attention_mask"][..., None].float()
-        means = []
+        mask, means = batch["attention_mask"][..., None].float(), []
         for model in (dense, small):
-            here = {key: value.to(next(model.parameters()).device) for key, value in batch.items()}
-            states = model(**here)[0].cpu()
+            states = model(**batch.to(next(model.parameters()).device))[0].cpu()
             means.append((states * mask).sum(1) / mask.sum(1))
         cosines.append(functional.cosine_similarity(*means, dim=-1))
     return float(torch.cat(cosines).double().mean())

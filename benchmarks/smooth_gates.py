@@ -14,12 +14,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from numpy.polynomial import Chebyshev
 from scipy.interpolate import AAA
+from sklearn.metrics import root_mean_squared_error
 
 import gatelab as gl
+from benchmarks.harness import Table
 
 UNITS, WIDTHS, SEEDS = ("swiglu", "silu", "geglu", "gelu", "sigmoid-glu"), range(1, 13), range(5)
 PROBLEM = "paper-1d"
@@ -27,21 +28,19 @@ PROBLEM = "paper-1d"
 
 def chain(unit: str, problem: Any, widths: Iterable[int], seed: int) -> Iterator[gl.Fit]:
     """Fits of which every one but the first starts from the one with a neuron less, so that errors never rise."""
-    options: dict[str, Any] = {}
+    fit = None
     for width in widths:
-        fit = gl.fit(unit, problem, width, seed=seed, progress=False, **options)
-        options = {"start": fit}
+        fit = gl.fit(unit, problem, width, seed=seed, start=fit, progress=False)
         yield fit
 
 
-def run() -> Iterator[tuple[str, list[dict], str]]:
+def run() -> Iterator[Table]:
     for unit in UNITS:
-        fits = table(unit)
-        columns = {"test_rmse": ["min", "median"], "cpu": ["max"], "aaa": ["min"], "chebyshev": ["min"]}
-        rows = fits.groupby(["width", "parameters"]).agg(columns).reset_index()
-        names = ("n", "P", "best RMSE", "median", "CPU s at most", "AAA", "Chebyshev")
-        found = [dict(zip(names, (int(r[0]), int(r[1]), *r[2:]), strict=True)) for r in rows.itertuples(index=False)]
-        yield f"{unit} on {PROBLEM}, five seeds", found, "AAA and Chebyshev have as many numbers as the unit."
+        columns = {"test_rmse": ["min", "median"], "cpu": "max", "aaa": "min", "chebyshev": "min"}
+        rows = table(unit).groupby(["width", "parameters"]).agg(columns).reset_index()
+        rows.columns = ["n", "P", "best RMSE", "median", "CPU s at most", "AAA", "Chebyshev"]
+        note = "AAA and Chebyshev have as many numbers as the unit."
+        yield f"{unit} on {PROBLEM}, five seeds", rows.to_dict("records"), note
 
 
 def table(unit: str) -> pd.DataFrame:
@@ -68,8 +67,7 @@ def peers(parameters: int) -> dict[str, float]:
         warnings.simplefilter("ignore")
         rational = AAA(x, y, rtol=0, max_terms=(parameters + 1) // 2)
     polynomial = Chebyshev.fit(x, y, parameters - 1)
-    made = {"aaa": rational, "chebyshev": polynomial}
-    return {name: float(np.sqrt(np.mean((g(t) - f) ** 2))) for name, g in made.items()}
+    return {"aaa": root_mean_squared_error(f, rational(t)), "chebyshev": root_mean_squared_error(f, polynomial(t))}
 
 
 if __name__ == "__main__":

@@ -4,9 +4,8 @@ In float64 the neurons of a small error nearly cancel, and training ends before 
 steps are taken in the midpoints of python-flint's intervals of 384 bits. Errors are root mean squares over
 Gauss-Legendre nodes. Starts are fits of the pole solver; networks with neurons on the nearest poles of the target and
 the others over them at random heights; and the best network of one neuron less with a further neuron.
-
 `python -m benchmarks.smooth_precise results/smooth/precise.csv` writes a row per unit, target, search and width.
-What is in the file is not computed again.
+What is in it is not computed again.
 """
 
 from __future__ import annotations
@@ -72,22 +71,18 @@ class Rows:
             silu = [w * z / (1 + (-z).exp()) for z in (G * x + g for G, g in gates)]
             rows.append([(value * x**k).mid() for k in self.powers for value in silu] + [w])
         F = arb_mat(rows)
-        c = solve(F.transpose() * F, F.transpose() * self.y)
-        return F, c, midpoints(self.y - F * c)
+        return F, *projected(F, self.y)
 
     def jacobian(self, gates: Gates, F: arb_mat, c: arb_mat) -> arb_mat:
         """The derivatives of the network by its gates, less what output weights can follow (Kaufman)."""
         rows, n = [], len(gates)
         for x, w in zip(self.x, self.w, strict=True):
-            slopes = []
-            for i, (G, g) in enumerate(gates):
-                z = G * x + g
-                s = 1 / (1 + (-z).exp())
-                line = sum((c[k * n + i, 0] * x**k for k in self.powers), arb(0))
-                slopes.append(w * line * s * (1 + z * (1 - s)))
+            lines = [sum((c[k * n + i, 0] * x**k for k in self.powers), arb(0)) for i in range(n)]
+            z = [G * x + g for G, g in gates]
+            s = [1 / (1 + (-v).exp()) for v in z]
+            slopes = [w * lines[i] * s[i] * (1 + z[i] * (1 - s[i])) for i in range(n)]
             rows.append([v.mid() for slope in slopes for v in (slope * x, slope)])
-        J = arb_mat(rows)
-        return midpoints(J - F * solve(F.transpose() * F, F.transpose() * J))
+        return projected(F, arb_mat(rows))[1]
 
     def train(self, gates: Gates, steps: int) -> tuple[float, Gates]:
         """Error and gates after Levenberg-Marquardt steps, until `PATIENCE` of them lower it by less than 0.001."""
@@ -104,13 +99,13 @@ class Rows:
                 moves = [(step[i, 0] / scale[i]).mid() for i in range(p)]
                 trial = [((G + moves[2 * i]).mid(), (g + moves[2 * i + 1]).mid()) for i, (G, g) in enumerate(gates)]
                 with suppress(ZeroDivisionError):  # two neurons are one
-                    projected = self.project(trial)
-                    if square(projected[2]) < loss:
+                    after = self.project(trial)
+                    if square(after[2]) < loss:
                         break
                 damping *= 8
             else:
                 break
-            gates, (F, c, r), damping = trial, projected, damping / 10
+            gates, (F, c, r), damping = trial, after, damping / 10
             loss = square(r)
             history.append(float(loss))
             if len(history) > PATIENCE and history[-1] > 0.998 * history[-1 - PATIENCE]:
@@ -145,6 +140,12 @@ def solve(A: arb_mat, b: arb_mat) -> arb_mat:
     return midpoints(midpoints(A).solve(midpoints(b), algorithm="approx"))
 
 
+def projected(F: arb_mat, y: arb_mat) -> tuple[arb_mat, arb_mat]:
+    """The coefficients of least squares, and what they leave."""
+    c = solve(F.transpose() * F, F.transpose() * y)
+    return c, midpoints(y - F * c)
+
+
 def midpoints(A: arb_mat) -> arb_mat:
     return arb_mat(A.nrows(), A.ncols(), [v.mid() for v in A.entries()])
 
@@ -156,10 +157,9 @@ def square(r: arb_mat) -> arb:
 def best(unit: str, target: str, search: int) -> Iterator[dict[str, float | str]]:
     """A row per width: the least error of the pole solver, and the least one of all starts in 115 digits."""
     rows, random = Rows(EXACT[target], gl.unit(unit).factors), np.random.default_rng(search)
-    problem = gl.problem(target, n=ROWS)
+    problem, last = gl.problem(target, n=ROWS), []
     assert problem.f is not None
     poles = singularities(problem.f, (-1.0, 1.0)).poles
-    last: Gates = []
     chains = [chain(unit, problem, UNITS[unit], seed) for seed in SEEDS]
     for width, *fits in zip(UNITS[unit], *chains, strict=True):
         fit = min(fits, key=lambda fit: fit.train_rmse)

@@ -1,8 +1,7 @@
 """Smooth gates on targets whose singularities are known: measured rates per parameter beside predicted ones.
 
 `python -m benchmarks.smooth_rates results/smooth` writes the single fits, from which a second call goes on, and
-rates.csv, from which docs/derivations/smooth-gates.md is made. Each fit starts from the one with a neuron less. Where
-precise.csv has fits in 115 digits (benchmarks/smooth_precise.py), their rates are compared with the predicted ones too.
+rates.csv, also with the rates of the fits of benchmarks/smooth_precise.py in 115 digits.
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ TARGETS = {
     "sqrt(1+x)": "a branch point at -1",
 }
 ROWS, SEEDS, ROUNDING = 2000, range(5), 1e-11
-PRECISE = Path("results/smooth/precise.csv")
 
 
 def fits(target: str, unit: str, seed: int) -> Iterator[Row]:
@@ -45,10 +43,7 @@ def fits(target: str, unit: str, seed: int) -> Iterator[Row]:
 
 
 def rates(found: pd.DataFrame, precise: pd.DataFrame) -> pd.DataFrame:
-    """A row per unit and target: the rate of the best of all seeds, the predicted one, and the accepted forms.
-
-    In float64, errors at the rounding level are left out. `over` is the error of four neurons over the predicted one.
-    """
+    """Measured and predicted rates, of the best of all seeds; `over`: errors of four neurons over predicted ones."""
     rows = []
     for (unit, target), fitted in found[found["test_rmse"] > ROUNDING].groupby(["unit", "target"], sort=False):
         problem, factors = gl.problem(str(target), n=ROWS), gl.unit(str(unit)).factors
@@ -82,4 +77,6 @@ if __name__ == "__main__":
     folder = Path(sys.argv[1])
     cells = [(target, unit, seed) for unit in UNITS for seed in SEEDS for target in TARGETS]
     fitted = continued(folder / "rates-fits.csv", ["target", "unit", "seed"], cells, fits, float_format="%.4g")
-    rates(fitted, pd.read_csv(PRECISE)).to_csv(folder / "rates.csv", index=False, float_format="%.4g")
+    rates(fitted, pd.read_csv("results/smooth/precise.csv")).to_csv(
+        folder / "rates.csv", index=False, float_format="%.4g"
+    )

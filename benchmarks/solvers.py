@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from importlib import import_module
 
 import numpy as np
+from sklearn.metrics import root_mean_squared_error
 from sklearn.neural_network import MLPRegressor
 
 import gatelab as gl
@@ -15,23 +17,19 @@ from benchmarks.harness import Row, Table, timed
 def run() -> Iterator[Table]:
     warnings.filterwarnings("ignore")
     p = gl.problem("paper-1d")
-    for name in ("mlp", "glu", "gqu"):  # warm up: first calls compile and cache
+    units = ("mlp", "glu", "gqu")
+    for name in units:  # warm up: first calls compile and cache
         gl.fit(name, p, 4)
         gl.fit(name, p, 4, solver="newton", steps=4)
-    yield (
-        "Knot solver and Newton: 1/(1+cos^2 pi x), 10 000 points, fully trained",
-        [_newton(name, p, width) for name in ("mlp", "glu", "gqu") for width in (10, 20, 35)],
-        "ratio: seconds of Newton over seconds of knots.",
-    )
+    rows = [_newton(name, p, width) for name in units for width in (10, 20, 35)]
+    title = "Knot solver and Newton: 1/(1+cos^2 pi x), 10 000 points, fully trained"
+    yield title, rows, "ratio: seconds of Newton over seconds of knots."
     few = gl.problem("paper-1d", n=2000)
     note = "times: the fastest of 2 runs; ratio: time over that of gatelab mlp."
     yield "Width 8 (or 9 cells), 2 000 points", _peers(few, 8), note
     yield "Width 30, 2 000 points", _peers(few, 30), note + " pwlf searches globally and is left out at this width."
-    yield (
-        "Seconds against the number of points, width 30",
-        [_growth(name) for name in ("mlp", "glu", "gqu")],
-        "exponent: the slope of log seconds against log N",
-    )
+    rows = [_growth(name) for name in units]
+    yield "Seconds against the number of points, width 30", rows, "exponent: the slope of log seconds against log N"
 
 
 def _newton(name: str, p: gl.Problem, width: int) -> Row:
@@ -51,7 +49,9 @@ def _peers(p: gl.Problem, width: int) -> list[Row]:
         "gatelab relu3": lambda: gl.fit("relu3", p, width).test_rmse,
         "scipy make_lsq_spline, degree 1": lambda: gl.spline_baseline(1, p, width + 1)[1],
         "scipy make_lsq_spline, degree 3": lambda: gl.spline_baseline(3, p, width + 1)[1],
-        "scikit-learn MLPRegressor (lbfgs)": lambda: _rmse(p, layers.fit(p.train.x, p.train.y[:, 0]).predict(p.test.x)),
+        "scikit-learn MLPRegressor (lbfgs)": lambda: root_mean_squared_error(
+            p.test.y, layers.fit(p.train.x, p.train.y[:, 0]).predict(p.test.x)
+        ),
         "torch Adam, mlp": lambda: gl.fit("mlp", p, width, solver="adam").test_rmse,
         "torch L-BFGS, glu": lambda: gl.fit("glu", p, width, solver="lbfgs").test_rmse,
     }
@@ -65,15 +65,9 @@ def _peers(p: gl.Problem, width: int) -> list[Row]:
 
 
 def _pwlf(p: gl.Problem, cells: int) -> float:
-    import pwlf
-
-    model = pwlf.PiecewiseLinFit(p.train.x[:, 0], p.train.y[:, 0], seed=0)
+    model = import_module("pwlf").PiecewiseLinFit(p.train.x[:, 0], p.train.y[:, 0], seed=0)
     model.fitfast(cells, pop=3)
-    return _rmse(p, model.predict(p.test.x[:, 0]))
-
-
-def _rmse(p: gl.Problem, prediction: np.ndarray) -> float:
-    return float(np.sqrt(np.mean((prediction - p.test.y[:, 0]) ** 2)))
+    return root_mean_squared_error(p.test.y[:, 0], model.predict(p.test.x[:, 0]))
 
 
 def _growth(name: str) -> Row:

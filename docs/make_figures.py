@@ -1,7 +1,4 @@
-"""The figures of derivations, ladder and optimizer: `python docs/make_figures.py` writes them to docs/figures.
-
-Each function makes one from public calls or a committed table, as the figures of studies are drawn.
-"""
+"""The figures of derivations, ladder and optimizer: `python docs/make_figures.py [NAME ...]` writes docs/figures."""
 
 from __future__ import annotations
 
@@ -27,35 +24,26 @@ from gatelab.studies import study
 ROOT = Path(__file__).parents[1]
 LOG: dict[str, Any] = {"xlog": True, "ylog": True}
 gaussian = partial(torch.randn, dtype=torch.float64)
-WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 50)
 
 
 def units() -> Figure:
-    """Errors of seven units against parameters, and the poles of a SwiGLU beside those of the target."""
     smooth = pd.read_csv(ROOT / "results/smooth/table.csv", comment="#").query("unit in ('gelu', 'swiglu')")
     smooth = smooth.groupby(["unit", "parameters"], as_index=False)["test_rmse"].median()
-    others = gl.scaling(["mlp", "glu", "gqu", "relu2", "relu3"], "paper-1d", WIDTHS, jobs=1)
+    others = gl.scaling(
+        ["mlp", "glu", "gqu", "relu2", "relu3"], "paper-1d", [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 50], jobs=1
+    )
     target, net = gl.problem("paper-1d"), gl.fit("swiglu", "paper-1d", 5).network
     G, g = (value.detach().numpy().ravel() for value in (net.G, net.g))
     first, high = -g / G, 1j * np.pi / np.abs(G)
-    places = {
-        "target": np.asarray(gl.theory.singularities(target.f, (-1.0, 1.0)).poles, np.complex128),
-        "SwiGLU, first poles of its 5 neurons": first + high,
-        "the next, three times as high": first + 3 * high,
-    }
+    places = {"target": np.asarray(gl.theory.singularities(target.f, (-1.0, 1.0)).poles, np.complex128)}
+    places |= {"SwiGLU, first poles of its 5 neurons": first + high, "the next, three times as high": first + 3 * high}
     parts = [{"Re x": p.real, "Im x": sign * p.imag, "of": name} for name, p in places.items() for sign in (1, -1)]
     tables = {"errors": pd.concat([others.table(), smooth]), "poles": pd.concat(map(pd.DataFrame, parts))}
     left = Facets("parameters", "test_rmse", "unit", ylabel="test RMSE", title="error on 1/(1 + cos²πx)", **LOG)
     return draw_figure([left, Facets("Re x", "Im x", "of", table="poles", points=True, title="poles")], tables)
 
 
-def spline_limit() -> Figure:
-    """Trained networks and the free-knot limit, against neurons and parameters, and their local slopes."""
-    return gl.scaling(["mlp", "glu", "gqu"], "paper-1d", [2, 4, 8, 16, 32, 64], jobs=1).plot()
-
-
 def gqu_order_four() -> Figure:
-    """The construction, its prediction and training."""
     widths, target = (6, 11, 21, 41, 81), gl.problem("paper-1d")
     made = [gl.construct("gqu", target, n) for n in widths]
     table = pd.DataFrame({"n": widths, "predicted": [m.predicted_rmse for m in made]})
@@ -67,7 +55,6 @@ def gqu_order_four() -> Figure:
 
 
 def tangent_kernel() -> Figure:
-    """The spectrum of one draw with our law, and condition numbers with both estimates."""
     d, m, spectra, rows = 100, 1000, [], []
     for unit in ("mlp", "glu"):
         for n in (50, 100, 200, 300, 400):
@@ -85,7 +72,6 @@ def tangent_kernel() -> Figure:
 
 
 def dynamics() -> Figure:
-    """Losses in closed form and of networks; and the eigenvalues that make them."""
     X, y, m, names = gaussian(60, 30), gaussian(60), 1024, ["mlp", "glu"]
     kernels = gl.ntk.analytic(names, X, width=m)
     lr, losses, values = gl.dynamics.crossing(*kernels, y).lr[0], [], []
@@ -103,12 +89,11 @@ def dynamics() -> Figure:
 
 
 def floor() -> Figure:
-    """Singular values by degree, and what polynomials leave on an interval."""
     blocks = spectrum("gelu", 16, 3893, w_scale=0.25).blocks
     sigma, many, of, _ = by_size(blocks)
     many = many.astype(int)
-    steps = pd.DataFrame({"k": np.arange(1, many.sum() + 1), "singular value": sigma.repeat(many)})
-    steps["degree"] = np.repeat([f"degree {blocks[b].degree}" for b in of], many)
+    degrees = np.repeat([f"degree {blocks[b].degree}" for b in of], many)
+    steps = pd.DataFrame({"k": np.arange(1, len(degrees) + 1), "singular value": sigma.repeat(many), "degree": degrees})
     z, parts = np.linspace(-5, 5, 1001), []
     for method, options in {"taylor": {}, "minimax": {"interval": 5.0}}.items():
         maps = gl.linearize("gelu", method, degree=8, **options)
@@ -123,7 +108,6 @@ def floor() -> Figure:
 
 
 def optim() -> Figure:
-    """Errors of four fits by CPU seconds of training, medians over seeds, from the committed record."""
     table = pd.read_csv(ROOT / "results/optim/levenberg-marquardt.csv").set_index(["fit", "method"])
     errors = table.filter(like="rmse after").groupby(["fit", "method"], sort=False).median()
     errors.columns = [float(name.split()[2]) for name in errors]
@@ -133,16 +117,15 @@ def optim() -> Figure:
     return draw_figure(facets, {"errors": long})
 
 
-def study_figure(name: str, table: str) -> Figure:
-    """The figure of a study of the ladder, from a committed table."""
-    figure = study(f"ladder/{name}").figure
-    return draw_figure(figure, {table: pd.read_csv(ROOT / f"results/ladder/{name}-{table}.csv")})
+def ladder(name: str, table: str) -> Figure:
+    path = ROOT / f"results/ladder/{name}-{table}.csv"
+    return draw_figure(study(f"ladder/{name}").figure, {table: pd.read_csv(path)})
 
 
-DRAWN = (units, spline_limit, gqu_order_four, tangent_kernel, dynamics, floor, optim)
-FIGURES = {function.__name__.replace("_", "-"): function for function in DRAWN} | {
-    "ladder": partial(study_figure, "enwik8", "bits"),
-    "gain": partial(study_figure, "gain", "differences"),
+FIGURES = {f.__name__.replace("_", "-"): f for f in (units, gqu_order_four, tangent_kernel, dynamics, floor, optim)} | {
+    "spline-limit": lambda: gl.scaling(["mlp", "glu", "gqu"], "paper-1d", [2, 4, 8, 16, 32, 64], jobs=1).plot(),
+    "ladder": partial(ladder, "enwik8", "bits"),
+    "gain": partial(ladder, "gain", "differences"),
 }
 
 if __name__ == "__main__":

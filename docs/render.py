@@ -1,18 +1,10 @@
 """Numbers in documents: `python docs/render.py` writes every document that has a template in docs/templates.
 
-A template is the document with its numbers as expressions (Jinja2), so that a sentence can be reworded freely and a
-number comes from its record:
-
-    claim("scaling/fig2", "slope of the mlp against n, at the optimum")    one claim of a study, with value, low, high
-    claims("ntk/fig3")                                                     all claims of a study, by what they measure
-    record("ntk/gap.json")                                                 a record in results/, plain values
-    table("ntk/steps-gains.csv")                                           a table in results/, a data frame
-    tables("models/shrink")                                                the tables of a study made from a record
-    gl                                                                     the package, for what is computed in a second
-
-`| f(".2f")` formats a number, an interval ("-2.14 [-2.20, -2.08]") or a list of them. A name that is not there is an
-error. `python docs/render.py FOLDER` first takes the claims of the full runs in FOLDER, as `gatelab reproduce` wrote
-them, into results/claims.json.
+A template is the document with its numbers as expressions (Jinja2), which know the functions of this script: `claim`
+is one claim of a study with value, low and high, `claims` all of them by what they measure, `record` and `table` read
+files in results/, `tables` are those of a study made from a record, and `gl` is for what is computed in a second.
+`| f(".2f")` formats a number, an interval ("-2.14 [-2.20, -2.08]") or a list of them.
+`python docs/render.py FOLDER` first takes the claims of the full runs in FOLDER, as `gatelab reproduce` wrote them.
 """
 
 from __future__ import annotations
@@ -35,32 +27,20 @@ from gatelab.studies.claims import Claim
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
+record = cache(lambda name: json.loads((RESULTS / name).read_text(encoding="utf-8")))
+table = cache(lambda name: pd.read_csv(RESULTS / name, comment="#"))
+tables = cache(lambda name: study(name).measured(Request()))
 
 
 def take_claims(folder: Path) -> None:
     """Write results/claims.json from the full runs in a folder; studies that are not there stay as they are."""
     taken = record("claims.json")
-    for file in sorted(folder.glob("*/*.json")):
+    for file in folder.glob("*/*.json"):
         outcome = json.loads(file.read_text(encoding="utf-8"))
         if isinstance(outcome, dict) and not outcome.get("quick", True):
             taken[outcome["study"]] = {name: outcome[name] for name in ("command", "date", "device", "claims", "notes")}
     text = json.dumps(dict(sorted(taken.items())), indent=1, ensure_ascii=False)
     (RESULTS / "claims.json").write_text(f"{text}\n", encoding="utf-8")
-
-
-@cache
-def record(name: str) -> Any:
-    return json.loads((RESULTS / name).read_text(encoding="utf-8"))
-
-
-@cache
-def table(name: str) -> pd.DataFrame:
-    return pd.read_csv(RESULTS / name, comment="#")
-
-
-@cache
-def tables(name: str) -> Any:
-    return study(name).measured(Request())
 
 
 @cache
@@ -93,9 +73,8 @@ def environment() -> jinja2.Environment:
     style: dict[str, Any] = {"keep_trailing_newline": True, "trim_blocks": True, "lstrip_blocks": True}
     templates = jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, autoescape=False, **style)
     templates.filters["f"] = formatted
-    records = {function.__name__: function for function in (claim, claims, record, table, tables)}
-    templates.globals |= {**records, "gl": gl, "np": np, "min": min, "max": max, "abs": abs, "zip": zip}
-    templates.globals["Interval"] = Interval
+    templates.globals |= {"claim": claim, "claims": claims, "record": record, "table": table, "tables": tables}
+    templates.globals |= {"gl": gl, "np": np, "min": min, "max": max, "abs": abs, "zip": zip, "Interval": Interval}
     return templates
 
 

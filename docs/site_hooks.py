@@ -1,7 +1,6 @@
 """Hooks for mkdocs: files that pages link to outside docs/, lists of units and problems, and formulas as MathML.
 
-Pages are also read in the repository, where links such as `../examples/own_unit.py` are right. In the site such a file
-keeps its path in the repository and the link is rewritten to it; a link to a missing file ends a strict build.
+A linked file outside docs/ keeps its path in the repository; a link to a missing one ends a strict build.
 """
 
 from __future__ import annotations
@@ -42,14 +41,6 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
-def listed(markdown: str) -> str:
-    """The page with a table of all units, or of all problems, where it asks for one."""
-    for word, head, entries in (("units", "| unit | neuron", UNITS), ("problems", "| problem | what it is", PROBLEMS)):
-        lines = [f"{head} |\n| --- | --- |", *(f"| {one.name} | {one.description} |" for one in entries.values())]
-        markdown = markdown.replace(f"<!-- list of {word} -->", "\n".join(lines))
-    return markdown
-
-
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Put in the lists, and let the links that leave docs/ lead to the same files in the site."""
     here = page.file.src_uri
@@ -58,7 +49,10 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         path = outside(match[0], here)
         return match[0] if path is None else os.path.relpath(path, PurePosixPath(here).parent)
 
-    return _LINK.sub(rewritten, listed(markdown))
+    for word, head, entries in (("units", "| unit | neuron", UNITS), ("problems", "| problem | what it is", PROBLEMS)):
+        lines = [f"{head} |\n| --- | --- |", *(f"| {one.name} | {one.description} |" for one in entries.values())]
+        markdown = markdown.replace(f"<!-- list of {word} -->", "\n".join(lines))
+    return _LINK.sub(rewritten, markdown)
 
 
 def on_page_content(content: str, **_: Any) -> str:
