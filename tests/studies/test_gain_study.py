@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from io import StringIO
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -66,6 +68,13 @@ def test_the_record_has_five_seeds_per_cell_and_rates_inside_their_sweeps(record
     assert record["deviations"].set_index("size")["primary"].to_dict() == {
         "0.4M": False, "0.8M": True, "1.6M": True, "3.2M": True, "6.4M": True,
     }  # fmt: skip
+
+
+def test_findings_come_from_written_tables_too(record: dict[str, pd.DataFrame]) -> None:
+    written = {name: pd.read_csv(StringIO(table.to_csv(index=False))) for name, table in record.items()}
+    assert [finding.sentence for finding in study("ladder/gain").findings(written)] == [
+        f.sentence for f in study("ladder/gain").findings(record)
+    ]
 
 
 def test_the_gain_shrinks_with_tokens_by_every_rule(record: dict[str, pd.DataFrame]) -> None:

@@ -310,8 +310,9 @@ def claims(tables: Tables) -> Iterator[Claim]:
         own = apart[(apart["pair"] == pair) & apart["size"].isin(primary)]
         last = own.pivot(index="size", columns="tokens", values="difference").T.diff().iloc[-1]
         yield Claim.of(f"{pair}, change over the last doubling of tokens", t_interval(last), unit="bits", note=LATER)
+    tests = tables["tests"].fillna({"smaller": "", "larger": ""})  # an empty name is NaN in a table from a file
     for smaller, larger in NESTED:
-        own = tables["tests"].query("smaller == @smaller and larger == @larger")
+        own = tests.query("smaller == @smaller and larger == @larger")
         p = {f"{row['losses']}, variance per {row['weights']}": row["p"] for _, row in own.iterrows()}
         more, fewer = (" and ".join(form) or "none" for form in (larger, smaller))
         title = f"p of {more} per unit against {fewer} per unit, the largest of all analyses"
@@ -320,7 +321,7 @@ def claims(tables: Tables) -> Iterator[Claim]:
         title = f"predicted {row['loss']} at {row['parameters'] / 1e6:.0f}M parameters and 90 million tokens"
         yield Claim.of(title, interval_at(row, "value"), unit="bits", note="A 95 % prediction interval.")
     yield from later_claims(tables)
-    lack = tables["tests"].query("larger == '' and losses == @PRIMARY")
+    lack = tests.query("larger == '' and losses == @PRIMARY")
     yield Claim("p of the law's lack of fit, the larger of both rules", float(lack["p"].max()))
     inside, runs = tables["rates"]["inside"], int(tables["cells"]["seeds"].sum())
     yield Claim("sweeps with the best rate inside, share", float(inside.mean()), support={"sweeps": len(inside)})
