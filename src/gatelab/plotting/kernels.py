@@ -69,8 +69,7 @@ def lines_figure(
 
 def density_figure(lines: Sequence[PlotLine], title: str, *, log: bool, ax: Any = None) -> Figure:
     """Densities of eigenvalues; with `log`, per decade of the eigenvalue."""
-    label = ("density", "share of eigenvalues per decade")[log]
-    return lines_figure(lines, title, "eigenvalue", label, log="x" * log, ax=ax)
+    return lines_figure(lines, title, "eigenvalue", ("density", "share per decade")[log], log="x" * log, ax=ax)
 
 
 @dataclass(frozen=True, eq=False)
