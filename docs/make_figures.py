@@ -29,18 +29,20 @@ gaussian = partial(torch.randn, dtype=torch.float64)
 def units() -> Figure:
     smooth = pd.read_csv(ROOT / "results/smooth/table.csv", comment="#").query("unit in ('gelu', 'swiglu')")
     smooth = smooth.groupby(["unit", "parameters"], as_index=False)["test_rmse"].median()
-    others = gl.scaling(
-        ["mlp", "glu", "gqu", "relu2", "relu3"], "paper-1d", [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 50], jobs=1
-    )
+    widths = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 50]
+    others = gl.scaling(["mlp", "glu", "gqu", "relu2", "relu3"], "paper-1d", widths, jobs=1)
     target, net = gl.problem("paper-1d"), gl.fit("swiglu", "paper-1d", 5).network
-    G, g = (value.detach().numpy().ravel() for value in (net.G, net.g))
+    G, g = net.G.detach().numpy().ravel(), net.g.detach().numpy().ravel()
     first, high = -g / G, 1j * np.pi / np.abs(G)
-    places = {"target": np.asarray(gl.theory.singularities(target.f, (-1.0, 1.0)).poles, np.complex128)}
-    places |= {"SwiGLU, first poles of its 5 neurons": first + high, "the next, three times as high": first + 3 * high}
+    places = {"second poles, three times as high": first + 3 * high, "first poles of 5 SwiGLU neurons": first + high}
+    places["poles of the target"] = np.asarray(gl.theory.singularities(target.f, (-1.0, 1.0)).poles, np.complex128)
     parts = [{"Re x": p.real, "Im x": sign * p.imag, "of": name} for name, p in places.items() for sign in (1, -1)]
     tables = {"errors": pd.concat([others.table(), smooth]), "poles": pd.concat(map(pd.DataFrame, parts))}
     left = Facets("parameters", "test_rmse", "unit", ylabel="test RMSE", title="error on 1/(1 + cos²πx)", **LOG)
-    return draw_figure([left, Facets("Re x", "Im x", "of", table="poles", points=True, title="poles")], tables)
+    figure = draw_figure([left, Facets("Re x", "Im x", "of", table="poles", points=True, title="poles")], tables)
+    for mark in figure.findobj(lambda artist: getattr(artist, "get_marker", str)() == "<"):
+        mark.set(marker="o", markerfacecolor="none", markersize=9)  # rings around the poles that hit the target's
+    return figure
 
 
 def gqu_order_four() -> Figure:

@@ -70,10 +70,12 @@ def made_up(*names: str, seeds: int = 1) -> Scaling:
 
 def test_a_study_is_plotted_with_its_local_slopes(tmp_path: Path) -> None:
     path = tmp_path / "fig.png"
-    figure = made_up("mlp", "mine", seeds=2).plot(path, paper={("mlp", "n"): -2.13})
+    other = {"mlp": {4: 0.2, 8: 0.05, 16: 0.02}}
+    figure = made_up("mlp", "mine", seeds=2).plot(path, paper={("mlp", "n"): -2.13}, reference=other)
     by_n, by_p, local = figure.axes
     assert path.exists() and (by_n.get_xlabel(), by_p.get_xlabel()) == ("neurons n", "parameters P")
     assert "paper −2.13" in by_n.get_legend().get_texts()[0].get_text()  # pyright: ignore[reportOptionalMemberAccess]
+    assert [list(line.get_ydata()) for line in by_n.get_lines() if line.get_marker() == "x"] == [[0.2, 0.05, 0.02]]
     np.testing.assert_allclose(np.asarray(local.get_lines()[0].get_ydata(), float), -2)
     single = Scaling("made up", made_up("mlp").points[:1])
     assert "too few points" in single.plot().axes[0].get_legend().get_texts()[0].get_text()  # pyright: ignore

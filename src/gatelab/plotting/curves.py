@@ -128,7 +128,8 @@ def _spaced(sizes: Array, of: NDArray[np.intp], order: int, marks: int = 12) -> 
 
 def _fit_to_errors(axes: Any, curves: Sequence[Curve]) -> None:
     """Set the y range to that of the errors, without the limits of small networks, which are far above."""
-    parts = [np.asarray(c.errors, float).ravel() for c in curves] + [c.reference[1] for c in curves if c.reference]
+    parts = [np.asarray(c.errors, float).ravel() for c in curves]
+    parts += [c.reference[1] for c in curves if c.reference is not None]
     values = np.concatenate([*parts, np.empty(0)])
     values = values[np.isfinite(values) & (values > 0)]
     if len(values):
