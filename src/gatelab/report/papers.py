@@ -229,12 +229,11 @@ def _remarks(records: Sequence[StudyRecord], missing: Sequence[Study]) -> list[s
 
 def _study(record: StudyRecord) -> Section:
     reasons = list(dict.fromkeys(c.because for c in record.claims if c.because))
-    counts = Counter(c.verdict for c in record.claims)
     return Section(
         id=record.address,
         title=record.title,
         lead=record.paper and f"In the paper: {record.paper}",
-        body=part("own_claims", record, reasons, counts) if record.claims else "",
+        body=part("own_claims", record, reasons, Counter(c.verdict for c in record.claims)) if record.claims else "",
         figure=record.figure,
         tables=record.tables,
         command=record.command,
