@@ -16,6 +16,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -287,18 +288,21 @@ def compute(
 ) -> None:
     """All cells of a plan, a process for each, `jobs` of them at a time; rows are appended to their records.
 
-    At the deadline trainings are stopped and saved; none is begun that would not end before checkpoints are lost.
+    At the deadline trainings are stopped and saved; none is begun that would not end before checkpoints are lost. A
+    cell that fails is tried once more, after the others.
     """
     context, began = get_context("spawn"), time.time()
     answers: Any = context.Queue()
     records = {name: read_rows(folder / f"{name}.jsonl") for name in names}
     running: dict[Cell, Any] = {}
-    failed: set[Cell] = set()
+    failures: Counter[Cell] = Counter()
     while True:
-        waiting = [cell for cell in plan(records) if cell not in running and cell not in failed]
+        waiting = [cell for cell in plan(records) if cell not in running and failures[cell] < 2]
+        waiting.sort(key=lambda cell: failures[cell])
         while waiting and len(running) < jobs and (tiny or time.time() + LAUNCHED < deadline):
             left = lost - time.time()
-            begun = [cell for cell in waiting if cell.seconds(jobs) < left or (CHECKPOINTS / cell.name).exists()]
+            beside = len(running) + 1
+            begun = [cell for cell in waiting if cell.seconds(beside) < left or (CHECKPOINTS / cell.name).exists()]
             if not begun:
                 break
             cell = begun[0]
@@ -311,12 +315,12 @@ def compute(
             cell, rows = answers.get(timeout=2.0)
         except queue.Empty:
             for cell in [cell for cell, process in running.items() if process.exitcode]:  # killed
-                failed.add(cell)
+                failures[cell] += 1
                 del running[cell]
             continue
         del running[cell]
         if any("error" in row for row in rows):
-            failed.add(cell)
+            failures[cell] += 1
         out = folder / f"{cell.record}.jsonl"
         lines = [facts] * (facts not in records[cell.record]) + rows
         with out.open("a", encoding="utf-8") as file:

@@ -37,7 +37,7 @@ def all_cells(records: Records) -> list[Cell]:
 
 
 def main(
-    folder: Path,
+    folder: Annotated[Path, typer.Argument(exists=True, file_okay=False)],
     jobs: Annotated[int, typer.Option(min=1, help="Processes at a time.")] = 8,
     seconds: Annotated[float, typer.Option(help="After them trainings are stopped and saved.")] = 540.0,
     lease: Annotated[float, typer.Option(help="After them the machine and what it has saved are gone.")] = 1e9,

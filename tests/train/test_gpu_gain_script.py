@@ -200,7 +200,7 @@ def test_a_cell_becomes_rows_of_its_record(cell, text, monkeypatch):
     assert not any((text / CHECKPOINTS).iterdir())
 
 
-def test_a_cell_that_fails_is_recorded_and_the_others_go_on(text, monkeypatch):
+def test_a_cell_that_fails_is_tried_once_more_and_the_others_go_on(text, monkeypatch):
     monkeypatch.setattr("benchmarks.gain_runs.get_context", lambda kind: Now)
     good, bad = (Cell("early", unit, "3.2M", 2747, (0.001,), (0,), record="early") for unit in ("gelu", "unheard"))
     how = {"facts": {"facts": 0}, "jobs": 1, "deadline": time.time() + 600, "lost": time.time() + 600, "tiny": True}
@@ -210,8 +210,8 @@ def test_a_cell_that_fails_is_recorded_and_the_others_go_on(text, monkeypatch):
 
     compute(plan, text, names=RECORDS, **how)
     rows = [json.loads(line) for line in (text / "early.jsonl").read_text().splitlines()]
-    assert [row.get("unit") for row in rows] == [None, "unheard", "gelu"]
-    assert "unheard" in rows[1]["error"] and "error" not in rows[2]
+    assert [row.get("unit") for row in rows] == [None, "unheard", "gelu", "unheard"]
+    assert ["unheard" in row.get("error", "") for row in rows] == [False, True, False, True]
 
 
 @pytest.mark.parametrize("name", EIGHTEEN)
