@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
 from gatelab.cli.application import app
+from gatelab.scaling_laws import ladder_power
 from gatelab.train import Ladder
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
@@ -108,3 +110,31 @@ def test_a_dry_run_says_what_it_would_take(text: Path) -> None:
     told = CliRunner().invoke(app, how).output
     assert "flops" in told and "sweeps of learning rates" in told
     assert "sweeps" not in CliRunner().invoke(app, [*how, "--lr", "0.001"]).output
+
+
+def test_the_power_of_a_design_is_that_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = RESULTS / "ladder/enwik8.json"
+    table = ladder_power(Ladder.read(record).regime(1), sizes=[4e5, 3.2e6, 2.6e7], seeds=2, draws=100)
+    designs = []
+
+    def power(losses: Any, *, progress: Any, **design: Any) -> pd.DataFrame:
+        designs.append((len(losses), design))
+        return table
+
+    monkeypatch.setattr("gatelab.scaling_laws.ladder_power", power)
+    how = ["ladder", "--record", str(record), "--power", "--sizes", "0.4M, 3.2M,26", "--seeds", "2"]
+    document = json.loads(CliRunner().invoke(app, [*how, "--json"]).output)
+    assert pd.DataFrame(document["power"]).equals(table) and len(table) == 3
+    shown = CliRunner().invoke(app, how).output
+    for row in document["power"]:
+        assert re.search(rf"{row['question']} +{row['true']} +{row['power']:.2f} +{row['power_f']:.2f}", shown)
+    assert designs == 2 * [(len(Ladder.read(record).regime(1)), {"sizes": [4e5, 3.2e6, 2.6e7], "seeds": 2})]
+
+
+def test_power_needs_a_record_and_sizes_that_are_numbers() -> None:
+    result = CliRunner().invoke(app, ["ladder", "--power"])
+    assert result.exit_code == 2 and "give --record FILE" in " ".join(result.output.split())
+    how = ["--record", str(RESULTS / "ladder/enwik8.json"), "--power", "--sizes"]
+    for sizes, message in (("big", "--sizes is 'big'"), ("1M,2M", "give 3 or more different positive numbers")):
+        result = CliRunner().invoke(app, ["ladder", *how, sizes])
+        assert result.exit_code == 2 and message in " ".join(result.output.split())

@@ -34,7 +34,7 @@ def table(
 def test_fits_are_those_of_scipy(form: str) -> None:
     cells = TokenCells.of(table({"a": {}, "b": {"B": 0.3, "A": 0.21}}))
     means, roots = cells.weighted(cells.losses, "size")
-    columns = places(cells, form)
+    columns = places(cells.unit, form)
 
     def residuals(theta: np.ndarray) -> np.ndarray:
         E, A, a, B, b = (theta[columns[letter]] for letter in LETTERS)

@@ -79,7 +79,7 @@ def ladder_command(
     run: RunOptions,
     dry_run: DryRun = False,
     record: Annotated[Path | None, option("Read a record that --out wrote; train nothing.", metavar="FILE")] = None,
-    power: Annotated[bool, option("Power of a design of --sizes and --seeds, by --record.", "--power")] = False,
+    power: Annotated[bool, option("Power of tests with --sizes and --seeds, by --record.", "--power")] = False,
     plot: Plot = None,
     out: Annotated[list[Path] | None, out_option("Write the record, .json, or a table, .csv.", ".json", ".csv")] = None,
 ) -> None:
@@ -120,7 +120,7 @@ def ladder_command(
 
 
 def emit_power(record: Path | None, training: LadderOptions) -> None:
-    """The power of a design to find that units differ, if the law of a record is true."""
+    """The power of the tests of a design, if the laws of a record are true."""
     from gatelab.scaling_laws import ladder_power
     from gatelab.train import Ladder
 
@@ -130,7 +130,8 @@ def emit_power(record: Path | None, training: LadderOptions) -> None:
         sizes = [1e6 * float(size.strip().removesuffix("M")) for size in (training.sizes or "").split(",") if size]
     except ValueError:
         raise GatelabError(f"--sizes is {training.sizes!r}; give sizes with commas, such as 0.4M,3.2M") from None
-    table = ladder_power(Ladder.read(record).regime(1), sizes=sizes or None, seeds=training.seeds)
+    with output.progress("simulated tests") as report:
+        table = ladder_power(Ladder.read(record).regime(1), sizes=sizes or None, seeds=training.seeds, progress=report)
     output.emit({"power": table.to_dict("records")}, output.table(table, {"power": ".2f", "power_f": ".2f"}))
 
 

@@ -1,7 +1,9 @@
-"""The power of a ladder to find that units differ, by simulation: which sizes and how many seeds it takes.
+"""The power of a ladder's tests, by simulation: which sizes and how many seeds a question takes.
 
-The law of a record is taken as true, and its seed variances are interpolated in log P. The critical value of the test
-comes from ladders about the nearest law with one amplitude for all units.
+The laws of a record are taken as true, and its seed variances are interpolated in log P to the sizes of the design. The
+critical value of each test comes from ladders about the law of its null hypothesis that is nearest to the true one. The
+laws and the names of their forms are those of `token_laws` at one number of tokens, where the data term is part of E;
+E is not bounded below.
 """
 
 from __future__ import annotations
@@ -9,19 +11,27 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from gatelab.arrays import Array
+from gatelab.display import ProgressLike, reporting
 from gatelab.errors import GatelabError, check_seed, whole_number
-from gatelab.scaling_laws.ladder_laws import Cells, fitted, loosened, own_law
+from gatelab.scaling_laws import ladder_laws, token_laws
+from gatelab.scaling_laws.ladder_laws import Cells, loosened
 from gatelab.scaling_laws.ladder_losses import LEAST_SIZES, SIGNIFICANT, LadderLosses, read_ladder, seed_noise
+from gatelab.scaling_laws.token_laws import TokenCells, expanded, law_losses, places
 
 WANTED = 0.95  # the power that `seeds_for_95` has
 MOST_SEEDS = 64
+# What a test asks, the forms of its null hypothesis, of the larger law and of the law that is true.
+QUESTIONS = (
+    ("units differ", "", "A", "A"),
+    ("exponents differ, against an offset", "A", "Aa", "Aa"),
+    ("exponents differ, against a shift", "E", "Ea", "Aa"),
+)
 
 
 def ladder_power(
@@ -31,8 +41,9 @@ def ladder_power(
     seeds: int | None = None,
     draws: int = 1000,
     seed: int = 0,
+    progress: ProgressLike = None,
 ) -> pd.DataFrame:
-    """The power to reject one law for all units with these sizes and seeds, if the law of a record is true.
+    """The power of the tests of a ladder with these sizes and seeds, if the laws of a record are true.
 
     Args:
         table: the losses of a record, as for `fit_ladder`.
@@ -40,29 +51,33 @@ def ladder_power(
         seeds: per unit and size; those of the record by default.
         draws: the number of simulated ladders per law.
         seed: of the draws.
+        progress: whether to show progress, or a function of done and total.
 
     Returns:
-        One row: the power at the 5 % level with known seed variances (`power`) and with the scale of the noise
-        estimated from the residuals (`power_f`); and the number of seeds for a power of 95 % with known variances, NaN
-        if it is more than 64.
+        One row per test: the question; the letters of the constants that are separate for each unit in the law that is
+        true; the power at the 5 % level with known seed variances (`power`) and with the scale of the noise estimated
+        from the residuals (`power_f`); and the number of seeds for a power of 95 % with known variances, NaN if it is
+        more than 64.
     """
     ladder = table if isinstance(table, LadderLosses) else read_ladder(table)
     whole_number("draws", draws, 100)
     check_seed(seed)
-    count = whole_number("seeds", seeds or len(ladder.seeds), 2)
-    parameters = np.sort(np.asarray(ladder.parameters if sizes is None else sizes, float))
-    if len(parameters) < LEAST_SIZES or not parameters[0] > 0:
-        raise GatelabError(f"sizes are {parameters.tolist()}; give {LEAST_SIZES} or more positive numbers")
-    record = loosened(Cells.of(ladder, seed_noise(ladder)))
+    count = whole_number("seeds", len(ladder.seeds) if seeds is None else seeds, 2)
+    parameters = np.unique(np.asarray(ladder.parameters if sizes is None else sizes, float))
+    if len(parameters) < LEAST_SIZES or not 0 < parameters[0] <= parameters[-1] < math.inf:
+        raise GatelabError(f"sizes are {parameters.tolist()}; give {LEAST_SIZES} or more different positive numbers")
+    record, rows = loosened(Cells.of(ladder, seed_noise(ladder))), []
+    with reporting(progress, "simulated tests") as report:
+        for question, *forms in QUESTIONS:
 
-    def power(seeds: int) -> tuple[float, float]:
-        return rejected_shares(record, design_cells(ladder, parameters, seeds), draws, seed)
+            def power(seeds: int, forms: list[str] = forms) -> tuple[float, float]:
+                return rejected_shares(record, design_cells(ladder, parameters, seeds), forms, draws, seed)
 
-    known, estimated = power(count)
-    enough: float = 2 + bisect_left(range(2, MOST_SEEDS + 1), WANTED, key=lambda seeds: power(seeds)[0])
-    if enough > MOST_SEEDS:
-        enough = math.nan
-    return pd.DataFrame([{"power": known, "power_f": estimated, "seeds_for_95": float(enough)}])
+            enough = 2.0 + bisect_left(range(2, MOST_SEEDS + 1), WANTED, key=lambda seeds: power(seeds)[0])
+            rows.append((question, forms[-1], *power(count), enough if enough <= MOST_SEEDS else math.nan))
+            if report:
+                report(len(rows), len(QUESTIONS))
+    return pd.DataFrame(rows, columns=["question", "true", "power", "power_f", "seeds_for_95"])
 
 
 def design_cells(ladder: LadderLosses, parameters: Array, seeds: int) -> Cells:
@@ -77,18 +92,36 @@ def design_cells(ladder: LadderLosses, parameters: Array, seeds: int) -> Cells:
     return Cells(unit, size, logs[size] - center, np.zeros(len(unit)), root, np.empty((0, 0)), math.exp(center))
 
 
-def rejected_shares(record: Cells, cells: Cells, draws: int, seed: int) -> tuple[float, float]:
-    """The power of the test at these cells with known variances and with an estimated scale."""
-    shifted = replace(cells, log_size=cells.log_size + math.log(cells.center / record.center))
-    mean, alike = cells.root @ own_law(record).losses(shifted), cells.alike()
-    null = cells.root @ fitted(alike, mean[None]).losses(alike)
-    generator = np.random.default_rng(seed)
-    reductions, ratios = [], []
+def fitted(cells: Cells, form: str, means: Array, starts: Array) -> tuple[Array, Array]:
+    """The constants of least misfit for rows of means, from a start for each, and their misfits."""
+    n = len(cells.unit)
+    alike = TokenCells((), cells.unit, np.exp(cells.log_size), np.ones(n), np.empty((n, 0)))
+    return token_laws.fitted(alike, form, means, cells.root.T[None], starts)
+
+
+def first_fit(cells: Cells, form: str, means: Array) -> Array:
+    """The constants of one row of means, from the law with one amplitude for all units; B is 0."""
+    E, excess, exponent, _ = ladder_laws.fitted(cells.alike(), (cells.root @ means)[None])
+    start = np.array([[E[0], math.log(max(excess[0, 0], 1e-3)), math.log(exponent[0]), -math.inf, 0.0]])
+    return fitted(cells, form, means[None], expanded(start, len(set(cells.unit)), "", form))[0]
+
+
+def rejected_shares(record: Cells, cells: Cells, forms: Sequence[str], draws: int, seed: int) -> tuple[float, float]:
+    """The power of a test at these cells with known variances and with an estimated scale.
+
+    `forms` are the null hypothesis, the larger law, and the law that is true.
+    """
+    smaller, larger, truth = forms
+    x = cells.log_size + math.log(cells.center / record.center)
+    mean = law_losses(first_fit(record, truth, record.means)[0], places(cells.unit, truth), x, 0.0)
+    near = first_fit(cells, smaller, mean)
+    null = law_losses(near[0], places(cells.unit, smaller), cells.log_size, 0.0)
+    generator, noise = np.random.default_rng(seed), np.linalg.inv(cells.root.T)
+    statistics = []
     for center in (null, mean):
-        rows = center + generator.standard_normal((draws, len(center)))
-        few, many = (fitted(own, rows).misfit for own in (alike, cells))
-        reductions.append(few - many)
-        ratios.append((few - many) / many)
-    critical = 1 - SIGNIFICANT
-    known, estimated = (float((b >= np.quantile(a, critical)).mean()) for a, b in (reductions, ratios))
+        rows = center + generator.standard_normal((draws, len(center))) @ noise
+        theta, few = fitted(cells, smaller, rows, np.repeat(near, draws, axis=0))
+        _, many = fitted(cells, larger, rows, expanded(theta, len(set(cells.unit)), smaller, larger))
+        statistics.append((few - many, few / many))
+    known, estimated = (float((b >= np.quantile(a, 1 - SIGNIFICANT)).mean()) for a, b in zip(*statistics, strict=True))
     return known, estimated

@@ -95,12 +95,16 @@ class LawBatch:
     """A batch of fits of one form for `descend`, each with its own means and weights."""
 
     def __init__(self, cells: TokenCells, form: str, means: Array, roots: Array, theta: Array) -> None:
-        self.x, self.y, self.columns = cells.x, cells.y, places(cells, form)
+        self.x, self.y, self.columns = cells.x, cells.y, places(cells.unit, form)
         self.means, self.roots, self.theta, self.there = means, roots, theta.copy(), theta
         self.normal = np.zeros((*theta.shape, theta.shape[1])), np.zeros_like(theta)
 
+    def weighted(self, members: Any, values: Array) -> Array:
+        """Values (..., members, cells) times the roots of the weights; `roots` may be one matrix for all, (1, n, n)."""
+        return values @ self.roots[0] if self.roots.ndim == 3 else values * self.roots[members]
+
     def rest(self, members: Any, theta: Array) -> Array:
-        return (law_losses(theta, self.columns, self.x, self.y) - self.means[members]) * self.roots[members]
+        return self.weighted(members, law_losses(theta, self.columns, self.x, self.y) - self.means[members])
 
     def losses(self) -> Array:
         return np.square(self.rest(slice(None), self.theta)).sum(axis=1)
@@ -110,11 +114,12 @@ class LawBatch:
         _, A, a, B, b = (theta[:, self.columns[letter]] for letter in LETTERS)
         first, second = np.exp(A - np.exp(a) * self.x), np.exp(B - np.exp(b) * self.y)
         slopes = (1.0, first, -np.exp(a) * self.x * first, second, -np.exp(b) * self.y * second)
-        J = np.zeros((len(theta), len(self.x), theta.shape[1]))
+        J = np.zeros((theta.shape[1], len(theta), len(self.x)))
         for letter, slope in zip(LETTERS, slopes, strict=True):
-            J[:, np.arange(len(self.x)), self.columns[letter]] = slope * self.roots[members]
-        self.normal[0][members] = J.transpose(0, 2, 1) @ J
-        self.normal[1][members] = -np.einsum("mnk,mn->mk", J, self.rest(members, theta))
+            J[self.columns[letter], :, np.arange(len(self.x))] = np.transpose(slope)
+        J = self.weighted(members, J).transpose(1, 0, 2)
+        self.normal[0][members] = J @ J.transpose(0, 2, 1)
+        self.normal[1][members] = -np.einsum("mkn,mn->mk", J, self.rest(members, theta))
 
     def trial(self, members: AnyArray, damping: Array) -> tuple[Array, Array]:
         square, gradient = (torch.from_numpy(part[members]) for part in self.normal)
@@ -126,13 +131,12 @@ class LawBatch:
         self.theta[members] = self.there[rows]
 
 
-def places(cells: TokenCells, form: str) -> dict[str, NDArray[np.intp]]:
-    """The column of each constant of the law, by letter and cell."""
+def places(unit: NDArray[np.intp], form: str) -> dict[str, NDArray[np.intp]]:
+    """The column of each constant of the law, by letter and cell; `unit` is that of each cell."""
     columns, first = {}, 0
     for letter in LETTERS:
-        own = letter in form
-        columns[letter] = first + cells.unit * own
-        first += len(cells.units) if own else 1
+        columns[letter] = first + unit * (letter in form)
+        first = int(columns[letter].max()) + 1
     return columns
 
 
@@ -213,7 +217,7 @@ class TokenLaws:
         Returns:
             A data frame with every constant and the ends of its interval over seeds.
         """
-        columns = places(self.cells, "AB")
+        columns = places(self.cells.unit, "AB")
         rows: list[dict[str, Any]] = []
         for u, unit in enumerate(self.units):
             row: dict[str, Any] = {"unit": unit}
@@ -239,7 +243,7 @@ class TokenLaws:
             The factor with its interval over seeds; above 1 if the unit is better.
         """
         amplitude, exponent = {"parameters": "Aa", "tokens": "Bb"}[of]
-        columns = places(self.cells, "AB")
+        columns = places(self.cells.unit, "AB")
         mine, other = (
             self.drawn[:, columns[amplitude][self.cells.unit == self.units.index(name)][0]]
             for name in (unit, reference)
@@ -274,7 +278,7 @@ class TokenLaws:
         cells, form, generator = self.cells, self.preferred, np.random.default_rng(0)
         means, roots = cells.weighted(cells.losses, self.weights)
         theta, _ = first_fit(cells, form, means, roots)
-        columns = places(cells, form)
+        columns = places(cells.unit, form)
         law = law_losses(theta, columns, cells.x, cells.y)
         keys, block = np.unique(np.stack([cells.parameters, cells.tokens], axis=1), axis=0, return_inverse=True)
         rest = np.full((len(keys), len(self.units)), np.nan)
@@ -356,7 +360,7 @@ class Simulation:
     def losses(self, draws: int, generator: np.random.Generator) -> Array:
         """Losses (draws, cells, seeds) with the standard deviations of the rule; missing seeds stay missing."""
         cells = self.cells
-        law = law_losses(self.theta, places(cells, self.form), cells.x, cells.y)
+        law = law_losses(self.theta, places(cells.unit, self.form), cells.x, cells.y)
         noise = generator.standard_normal((draws, *cells.losses.shape))
         noise[:, np.isnan(cells.losses)] = np.nan
         return law[:, None] + cells.deviations(cells.losses, self.weights)[:, None] * noise
