@@ -11,7 +11,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ PREDICTED = ("26M", "60M")
 PAIR = ("swiglu", "relu2")
 PREDICTED_SEEDS = (0, 1, 2)
 MECHANISM_SIZE, MECHANISM_STEPS = "3.2M", STEPS[2]
-MECHANISM_SEEDS = (0, 1, 2, 3, 4, 5)
+MECHANISM_SEEDS, REPEATED_SEEDS = (0, 1, 2, 3, 4, 5), (6, 7, 8, 9, 10, 11)
 COMBINATIONS = (
     *((unit, variant) for unit in ("gelu", "relu2") for variant in ("", CENTERED, OUTPUT_BIAS)),
     ("geglu", ""),
@@ -140,6 +140,15 @@ def mechanism_cells(records: Records, rule: RateRule, optimizers: Sequence[str])
             yield from tuned.cells(records["mechanism"], rule)
 
 
+def repeated_cells(records: Records) -> Iterator[Cell]:
+    """Plain, centered and gated units with SGD once more, with other seeds at the same rates."""
+    for unit, variant in COMBINATIONS:
+        cell = Cell("repetition", unit, MECHANISM_SIZE, MECHANISM_STEPS, (), REPEATED_SEEDS, variant, "sgd")
+        trained = losses_of(records["mechanism"], "mechanism", *cell.key[1:])
+        if variant != OUTPUT_BIAS and trained and not losses_of(records["mechanism"], *cell.key):
+            yield replace(cell, lrs=(trained[0][0],), record="mechanism")
+
+
 def unit_cells(records: Records, rule: RateRule) -> Iterator[Cell]:
     """Eighteen units; their sweeps are centered at the rule's rate for swiglu, relu2 or gelu."""
     for unit in EIGHTEEN:
@@ -153,7 +162,7 @@ def unit_cells(records: Records, rule: RateRule) -> Iterator[Cell]:
 
 
 def further_cells(records: Records, rule: RateRule) -> list[Cell]:
-    """All cells after the grid that are missing, 26M and 60M last, since their trainings take most of the time."""
+    """All cells after the grid that are missing; those that take most of the time, 26M and 60M, late."""
     predicted = list(prediction_cells(records, rule))
     if not predictions_are_made() or Plan(GRID).grid_cells(records["grid"]):
         predicted = [cell for cell in predicted if cell.kind == "sweep"]
@@ -164,4 +173,5 @@ def further_cells(records: Records, rule: RateRule) -> list[Cell]:
         *cells_at_rule("text", STEPS[3], "python", records, rule),
         *unit_cells(records, rule),
         *predicted,
+        *repeated_cells(records),
     ]

@@ -119,15 +119,15 @@ def optim() -> Figure:
     return draw_figure(facets, {"errors": long})
 
 
-def ladder(name: str, table: str) -> Figure:
-    path = ROOT / f"results/ladder/{name}-{table}.csv"
-    return draw_figure(study(f"ladder/{name}").figure, {table: pd.read_csv(path)})
+def ladder(name: str, *tables: str) -> Figure:
+    made = {table: pd.read_csv(ROOT / f"results/ladder/{name}-{table}.csv") for table in tables}
+    return draw_figure(study(f"ladder/{name}").figure, made)
 
 
 FIGURES = {f.__name__.replace("_", "-"): f for f in (units, gqu_order_four, tangent_kernel, dynamics, floor, optim)} | {
     "spline-limit": lambda: gl.scaling(["mlp", "glu", "gqu"], "paper-1d", [2, 4, 8, 16, 32, 64], jobs=1).plot(),
     "ladder": partial(ladder, "enwik8", "bits"),
-    "gain": partial(ladder, "gain", "differences"),
+    "gain": partial(ladder, "gain", "differences", "changes"),
 }
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from gatelab.studies.ladder.gain import (
 )
 
 STEPS = [0, 10, 20, 40, 80]
+MEASURED = ("measured", "measured_low", "measured_high")
 
 
 def early_rows(apart: dict[str, list[float]], deviation: float = 0.002) -> pd.DataFrame:
@@ -130,6 +131,23 @@ def test_a_prediction_holds_if_the_mean_of_the_seeds_lies_inside() -> None:
     assert made["held"].tolist() == [False, True]  # 60 has no trainings yet
     assert made["measured"].tolist() == pytest.approx([1.14, 0.02])
     assert made["measured_high"].iloc[1] == pytest.approx(0.02)  # paired by seed
+
+
+def test_parts_that_have_only_begun_give_no_table() -> None:
+    rows = pd.DataFrame({"kind": "units", "unit": u, "seed": s, "averaged": 1.0} for u in ("a", "b") for s in range(3))
+    assert rank_table(rows, {"κ": {"a": 1.0, "b": 2.0}}).empty
+    assert text_table(rows.assign(unit="swiglu").drop_duplicates("seed")).empty
+    some = mechanism_rows(GAINS, 0.001).assign(averaged=lambda t: t["averaged"].where(t["seed"] == 0))
+    assert share_table(some).empty  # one seed
+
+
+def test_claims_of_predictions_say_whether_they_held() -> None:
+    table = pd.DataFrame(
+        [("relu2 - swiglu", 26e6, 0.02, 0.01, 0.03, 0.025, 0.02, 0.03, 3, True)],
+        columns=["loss", "parameters", "value", "low", "high", *MEASURED, "seeds", "held"],
+    )
+    (claim,) = later_claims({"predicted": table})
+    assert (claim.value, claim.support["inside"], claim.support["seeds"]) == (0.025, "yes", 3)
 
 
 def test_differences_on_another_text_are_paired() -> None:

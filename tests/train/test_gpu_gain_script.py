@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from benchmarks.gain_grid import GRID, SEEDS, STEPS, SWEPT, UNITS, Plan
-from benchmarks.gain_parts import PREDICTIONS, further_cells
+from benchmarks.gain_parts import COMBINATIONS, PREDICTIONS, further_cells
 from benchmarks.gain_runs import CHECKPOINTS, Cell, compute, decoder, losses_of, read_rows, trained_rows
 from benchmarks.gain_units import EIGHTEEN, unit_named
 from benchmarks.gpu_gain import RECORDS
@@ -129,13 +129,15 @@ def test_the_parts_are_those_of_the_design(rates, monkeypatch):
     monkeypatch.setattr("benchmarks.gain_parts.predictions_are_made", lambda: True)
     monkeypatch.setattr(Plan, "grid_cells", lambda *_: [])
     records, rounds = filled(EMPTY, rates, lambda c: {"sgd": 0.4}.get(c.optimizer, usual_best(c)))
-    assert rounds == 2  # sweeps and what needs none, then the trainings at their best rates
+    assert rounds == 3  # sweeps and what needs none, the trainings at their best rates, and a repetition with SGD
     trained = {name: [r for r in rows if r["kind"] != "sweep"] for name, rows in records.items()}
     counts = {name: len(rows) for name, rows in trained.items()}
     assert counts == {
-        "grid": 0, "prediction": 12, "early": 20, "mechanism": 24 * 6, "text": 20, "units": 18 * 3
+        "grid": 0, "prediction": 12, "early": 20, "mechanism": 30 * 6, "text": 20, "units": 18 * 3
     }  # fmt: skip
     assert {r["lr"] for r in trained["mechanism"] if r["optimizer"] == "sgd"} == {0.4}
+    repeated = {(r["unit"], r["variant"], r["seed"]) for r in trained["mechanism"] if r["kind"] == "repetition"}
+    assert repeated == {(u, v, s) for u, v in COMBINATIONS if v != "output bias" for s in range(6, 12)}
     assert {r["text"] for r in trained["text"]} == {"python"}
     assert len({(r["unit"], r["variant"], r["optimizer"]) for r in trained["mechanism"]}) == 24
 
@@ -144,7 +146,7 @@ def test_a_sweep_goes_on_beyond_its_ends_but_not_forever(rates, monkeypatch):
     monkeypatch.setattr("benchmarks.gain_parts.predictions_are_made", lambda: True)
     monkeypatch.setattr(Plan, "grid_cells", lambda *_: [])
     records, rounds = filled(EMPTY, rates, lambda c: {"sgd": 1e9, "muon": 0.04}.get(c.optimizer, usual_best(c)))
-    assert rounds == 4
+    assert rounds == 5
     swept = {"sgd": 15, "muon": 10, "adamw": 5}
     for optimizer, count in swept.items():
         own = [r for r in records["mechanism"] if r["optimizer"] == optimizer and r["unit"] == "geglu"]

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from scipy import stats
+from scipy.interpolate import PchipInterpolator
 
 from gatelab.arrays import Array
 from gatelab.models import DECODER_SIZES
@@ -32,6 +33,7 @@ from gatelab.train.rates import at_end, best_rate, excess
 COMMAND = "python -m benchmarks.gpu_gain results/ladder"
 PAIRS = (("relu2", "swiglu"), ("gelu", "geglu"), ("gelu", "swiglu"), ("relu2", "geglu"))
 GATED = {"gelu": "geglu", "relu2": "reglu"}
+OPTIMIZERS = ("sgd", "adamw", "muon")
 VARIANTS = ("centered", "output bias")
 UNGATED_LOWER, GATED_LOWER, CROSSING, NEITHER = "ungated lower", "gated lower", "crossing", "inconclusive"
 LARGEST_DEVIATION = 0.015  # bits: a size with more is not part of the primary analysis
@@ -41,10 +43,12 @@ DRAWS, FEWER, QUICK_DRAWS = 1000, 300, 20  # simulated tables per test: primary,
 TOKENS, PARAMETERS = "per doubling of tokens", "per doubling of parameters"
 COVERS = "The interval covers both rules of variance and all alternative analyses."
 LATER = "A t-interval over sizes, which is not part of the design."
+RANKED = "The interval is over units, by Fisher's z; p is not corrected for the number of scores."
 WIDER = "The interval covers the bootstrap's and Fieller's, over seeds."
 SHOWN, NONE = ["relu2 - swiglu", "gelu - geglu"], {"no difference": 0.0}
 PREDICTED = {size: replace(DECODER_SIZES[size], taps=4).body_count("swiglu") for size in ("26M", "60M")}
 PREDICTED_TOKENS, PREDICTED_SEEDS = 10986 * 16 * 512, 3
+LEAST_RANKED = 4  # units of a rank correlation
 RUNS = 500  # trainings of the design: 5 sizes, 5 numbers of tokens, 4 units, 5 seeds
 STUDY = Study(
     "ladder/gain",
@@ -60,6 +64,10 @@ STUDY = Study(
         Facets(
             table="differences", x="parameters", y="difference", hue="read", row="pair", xlog=True, levels=NONE,
             where={"pair": SHOWN}, ylabel="difference, bits per byte", title="Against parameters, by training tokens",
+        ),
+        Facets(
+            table="changes", x="optimizer", y="recovered", hue="variant", row="unit", points=True, levels=NONE,
+            ylabel="bits per byte below the ungated unit", title="A gate, or the mean subtracted, by optimizer",
         ),
     ),
     cards={
@@ -96,12 +104,16 @@ def later_tables(predicted: Table) -> dict[str, Table]:
     if "prediction" in rows:
         made["predicted"] = prediction_table(predicted, rows["prediction"])
     if "mechanism" in rows:
-        made |= {"shares": share_table(rows["mechanism"]), "kernels": kernel_table(rows["mechanism"])}
+        own = rows["mechanism"]
+        made |= {"shares": share_table(own[own["kind"] == "mechanism"]), "kernels": kernel_table(own)}
+        made["repeated"] = share_table(own[own["kind"] == "repetition"])
+        made["changes"] = change_table(made["shares"])
     if "units" in rows:
         scores = read_record("ladder/unit-scores.json", "python -m benchmarks.gain_scores", "minutes")["scores"]
         made["ranks"] = rank_table(rows["units"], scores)
     tables_of = {"early": early_table, "text": text_table}
-    return made | {name: table(rows[name]) for name, table in tables_of.items() if name in rows}
+    made |= {name: table(rows[name]) for name, table in tables_of.items() if name in rows}
+    return {name: table for name, table in made.items() if len(table)}  # a part may have begun without any comparison
 
 
 def rate_table(sweeps: Table, grid: Table) -> Table:
@@ -174,10 +186,12 @@ def difference_table(grid: Table) -> Table:
 
 
 def token_factor(curve: Table, losses: Table, tokens: float) -> float:
-    """The tokens with which a curve has the mean of these losses, over `tokens`; NaN if it does not reach that."""
+    """The tokens with which a falling curve has the mean of these losses, over `tokens`; NaN out of its range."""
     means = curve.dropna().groupby("tokens").mean()[::-1]  # from the lowest loss on
-    place = np.interp(losses.mean(), means, np.log(means.index.to_numpy(float)), left=np.nan)
-    return float(np.exp(place) / tokens)
+    if not (means.is_unique and means.is_monotonic_increasing):
+        return np.nan
+    place = PchipInterpolator(means, np.log(means.index.to_numpy(float)), extrapolate=False)
+    return float(np.exp(place(losses.mean())) / tokens)
 
 
 # ---- the parts after the grid, whose records benchmarks/gain_parts.py describes; units are compared seed by seed
@@ -195,7 +209,8 @@ def prediction_table(predicted: Table, rows: Table) -> Table:
         losses = (own[first] - own[second] if second else own[first]).dropna()
         if len(losses):
             mean = t_interval(losses.to_numpy())
-            made.append({**row, **interval_columns("measured", mean), "held": row["low"] <= mean.value <= row["high"]})
+            held = bool(row["low"] <= mean.value <= row["high"])
+            made.append({**row, **interval_columns("measured", mean), "seeds": len(losses), "held": held})
     return pd.DataFrame(made)
 
 
@@ -230,31 +245,44 @@ def crossing_verdict(signs: Array) -> str:
     return NEITHER
 
 
-def share_table(rows: Table) -> Table:
+def share_table(trained: Table) -> Table:
     """The share of the gate's gain that centering or an output bias recovers, by unit and optimizer.
 
     It is (plain - variant) / (plain - gated) of the means, NaN where the t-interval of plain - gated contains 0, with
     the design's percentile interval over seeds drawn with replacement (`share_low`) and Fieller's interval
     (`fieller_low`). The first is too narrow for six seeds: it held 85 % of 200 simulated shares, the second 95 %.
+    `p` is that of plain - variant, `p_holm` corrected for the optimizers and units of a variant.
     """
-    trained = rows[rows["kind"] == "mechanism"]
     wide = trained.pivot_table(index="seed", columns=["optimizer", "unit", "variant"], values="averaged")
     made: list[dict[str, Any]] = []
-    for optimizer, unit in itertools.product(trained["optimizer"].unique(), GATED):
+    for optimizer, unit in itertools.product(OPTIMIZERS, GATED):
         for variant in VARIANTS:
             columns = [(optimizer, unit, ""), (optimizer, unit, variant), (optimizer, GATED[unit], "")]
             if not all(column in wide for column in columns):
                 continue
             plain, other, gated = wide[columns].dropna().to_numpy().T
+            if len(plain) < 2:  # the others diverged
+                continue
             gain, own = t_interval(plain - gated), t_interval(plain - other)
             row = {"optimizer": optimizer, "unit": unit, "variant": variant, "seeds": len(plain)}
             row |= {**interval_columns("gain", gain), **interval_columns("recovered", own)}
+            tested: Any = stats.ttest_1samp(plain - other, 0.0)
+            row["p"] = float(tested.pvalue)
             share = bootstrap([plain - other, plain - gated], lambda a, b: a.mean(-1) / b.mean(-1), paired=True)
             names = {**interval_columns("share", share), **fieller_columns(plain - other, plain - gated)}
             if not gain.excludes(0.0):
                 names = dict.fromkeys(names, np.nan)
             made.append(row | names)
-    return pd.DataFrame(made)
+    rows: Table = pd.DataFrame(made)
+    return rows.assign(p_holm=rows.groupby("variant")["p"].transform(lambda p: holm(p.to_numpy()))) if made else rows
+
+
+def change_table(shares: Table) -> Table:
+    """How many bits the gate and the variants take off the loss of the ungated unit."""
+    both = [[f"{name}{end}" for end in ("", "_low", "_high")] for name in ("gain", "recovered")]
+    gates = shares.drop_duplicates(["optimizer", "unit"]).assign(variant="gate").drop(columns=both[1])
+    rows: Table = pd.concat([gates.rename(columns=dict(zip(*both, strict=True))), shares])
+    return rows[["optimizer", "unit", "variant", *both[1]]]
 
 
 def fieller_columns(part: Array, whole: Array) -> dict[str, float]:
@@ -285,6 +313,8 @@ def rank_table(rows: Table, scores: Mapping[str, Mapping[str, float]]) -> Table:
     made: list[dict[str, Any]] = []
     for name, values in scores.items():
         own = wide.loc[[unit for unit in wide.index if np.isfinite(values.get(unit, np.nan))]]
+        if len(own) < LEAST_RANKED or len({values[unit] for unit in own.index}) < 2:
+            continue  # the part has only begun
         losses = own.to_numpy()
         drawn = losses[:, resampled(losses.shape[1], 2 * DRAWS, np.random.default_rng(0))].mean(-1).T
         ranks = rank_agreement(dict(zip(own.index, losses.mean(1).tolist(), strict=True)), drawn, values)
@@ -329,7 +359,7 @@ def claims(tables: Tables) -> Iterator[Claim]:
 
 
 def later_claims(tables: Mapping[str, Table]) -> Iterator[Claim]:
-    """Whether losses cross early in training, and the share of the gate's gain that centering recovers."""
+    """Early crossings, shares of the gate's gain, predictions that held or not, the second text, and ranks of units."""
     for pair, own in tables.get("early", pd.DataFrame(columns=["pair"])).groupby("pair", sort=False):
         lower, upper = ((own["p_holm"] < SIGNIFICANT) & (own["difference"] * sign > 0) for sign in (-1, 1))
         verdict = own["verdict"].iloc[0]
@@ -338,11 +368,28 @@ def later_claims(tables: Mapping[str, Table]) -> Iterator[Claim]:
         what, paper = "the ungated unit leads early and is overtaken", "the ungated unit first, the gated one later"
         value = None if verdict == NEITHER else float(verdict == CROSSING)
         yield Claim(f"{pair}: {what}", value, paper=paper, rule="holds", support=support)
-    for _, row in tables.get("shares", pd.DataFrame()).iterrows():
-        title = f"share of the gate's gain over {row['unit']}, {row['variant']}, {row['optimizer']}"
+    yield from share_claims(tables.get("shares", pd.DataFrame()), "")
+    yield from share_claims(tables.get("repeated", pd.DataFrame()), ", six other seeds")
+    for _, row in tables.get("predicted", pd.DataFrame()).iterrows():
+        title = f"measured {row['loss']} at {row['parameters'] / 1e6:.0f}M parameters and 90 million tokens"
+        support = {"predicted": interval_at(row, "value"), "inside": ("no", "yes")[bool(row["held"])]}
+        support["seeds"] = int(row["seeds"])
+        yield Claim.of(title, interval_at(row, "measured"), unit="bits", support=support)
+    for _, row in tables.get("text", pd.DataFrame()).iterrows():
+        yield Claim.of(f"{row['pair']} on Python sources", interval_at(row, "difference"), unit="bits")
+    for _, row in tables.get("ranks", pd.DataFrame()).iterrows():
+        support = {"units": int(row["units"]), "over seeds": interval_at(row, "seeds"), "p": float(row["p"])}
+        title = f"rank correlation of the units' losses with {row['score']}"
+        yield Claim.of(title, interval_at(row, "correlation"), support=support, note=RANKED)
+
+
+def share_claims(shares: Table, seeds: str) -> Iterator[Claim]:
+    for _, row in shares.iterrows():
+        title = f"share of the gate's gain over {row['unit']}, {row['variant']}, {row['optimizer']}{seeds}"
         ends = row[["share_low", "fieller_low", "share_high", "fieller_high"]].astype(float)
         share = Interval(float(row["share"]), ends.min(), ends.max())
-        yield Claim.of(title, share, support={"gain, bits": interval_at(row, "gain")}, note=WIDER)
+        support = {"gain, bits": interval_at(row, "gain"), "p": float(row["p"]), "p by Holm": float(row["p_holm"])}
+        yield Claim.of(title, share, support=support, note=WIDER)
 
 
 def widest(rows: Table, name: str) -> Interval:
