@@ -127,7 +127,8 @@ def test_the_power_of_a_design_is_that_of_python(monkeypatch: pytest.MonkeyPatch
     assert pd.DataFrame(document["power"]).equals(table) and len(table) == 3
     shown = CliRunner().invoke(app, how).output
     for row in document["power"]:
-        assert re.search(rf"{row['question']} +{row['true']} +{row['power']:.2f} +{row['power_f']:.2f}", shown)
+        numbers = f"{row['p']:.2g} +{row['power']:.2f} +{row['power_f']:.2f}"
+        assert re.search(f"{row['question']} +{row['true']} +{numbers}", shown)
     assert designs == 2 * [(len(Ladder.read(record).regime(1)), {"sizes": [4e5, 3.2e6, 2.6e7], "seeds": 2})]
 
 

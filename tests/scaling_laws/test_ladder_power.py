@@ -17,7 +17,7 @@ from gatelab.errors import GatelabError
 from gatelab.scaling_laws import ladder_power, read_ladder
 from gatelab.scaling_laws.ladder_laws import Cells, loosened
 from gatelab.scaling_laws.ladder_losses import seed_noise
-from gatelab.scaling_laws.power import QUESTIONS, design_cells, rejected_shares
+from gatelab.scaling_laws.power import QUESTIONS, design_cells, p_value, rejected_shares
 from gatelab.train import Ladder
 
 ROOT = Path(__file__).parents[2]
@@ -94,6 +94,18 @@ def test_power_is_that_of_noncentral_distributions_where_noise_is_small(forms: l
 
 
 @pytest.mark.parametrize("forms", FORMS, ids=" ".join)
+def test_p_of_a_record_is_that_of_the_f_test_where_noise_is_small(forms: list[str]) -> None:
+    """A share of 2000 draws scatters by at most 0.011."""
+    known, _ = cells_of(record((0.30, 0.302, 0.301), 0.004))
+    smaller, larger = (Twin(known, form) for form in forms[:2])
+    few, many = (law.fit(known.means)[1] for law in (smaller, larger))
+    more, freedom = len(larger.start) - len(smaller.start), len(known.means) - len(larger.start)
+    p = stats.f.sf((few - many) / more / (many / freedom), more, freedom)
+    assert p_value(known, forms, 2000, 0) == pytest.approx(p, abs=0.035)
+    assert 0.01 < p < 0.99
+
+
+@pytest.mark.parametrize("forms", FORMS, ids=" ".join)
 def test_a_true_null_hypothesis_is_rejected_in_5_percent(forms: list[str]) -> None:
     """Shares of 1000 draws scatter by 0.7 %, and their critical values as much; 3 % more or less in 1 of 500 cases."""
     known, cells = cells_of(record((0.3, 0.3), 0.01))
@@ -106,11 +118,12 @@ def test_powers_against_a_shift_are_those_of_the_page_of_the_ladder() -> None:
     ladder = read_ladder(Ladder.read(ROOT / "results/ladder/enwik8.json").regime(1))
     record, more = loosened(Cells.of(ladder, seed_noise(ladder))), np.array([1e5, 2e5, 4e5, 3.2e6, 1.1e7, 2.6e7])
     designs = [design_cells(ladder, *design) for design in ((ladder.parameters, 3), (ladder.parameters, 10), (more, 6))]
+    assert [p_value(record, forms, 1000, 0) for forms in FORMS] == pytest.approx([0.010, 0.004, 0.458], abs=0.002)
     shares = [rejected_shares(record, cells, FORMS[2], 1000, 0)[0] for cells in designs]
     assert shares == pytest.approx([0.507, 0.976, 1.0], abs=0.005)
     text = (ROOT / "docs/packages/ladder.md").read_text(encoding="utf-8")
     shown = re.findall(r"\d\.\d\d\b", text.partition("**Power.**")[2].partition("\n- ")[0])
-    assert shown[2:] == [f"{share:.2f}" for share in shares]
+    assert shown[2:5] == [f"{share:.2f}" for share in shares]
 
 
 def test_more_seeds_have_more_power_and_enough_are_found() -> None:

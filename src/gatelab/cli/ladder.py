@@ -132,7 +132,8 @@ def emit_power(record: Path | None, training: LadderOptions) -> None:
         raise GatelabError(f"--sizes is {training.sizes!r}; give sizes with commas, such as 0.4M,3.2M") from None
     with output.progress("simulated tests") as report:
         table = ladder_power(Ladder.read(record).regime(1), sizes=sizes or None, seeds=training.seeds, progress=report)
-    output.emit({"power": table.to_dict("records")}, output.table(table, {"power": ".2f", "power_f": ".2f"}))
+    forms = {"p": ".2g", "power": ".2f", "power_f": ".2f"}
+    output.emit({"power": table.to_dict("records")}, output.table(table, forms))
 
 
 def refuse_training_options(names: Sequence[str], training: LadderOptions, run: RunOptions, dry_run: bool) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -55,9 +56,9 @@ def ladder_power(
 
     Returns:
         One row per test: the question; the letters of the constants that are separate for each unit in the law that is
-        true; the power at the 5 % level with known seed variances (`power`) and with the scale of the noise estimated
-        from the residuals (`power_f`); and the number of seeds for a power of 95 % with known variances, NaN if it is
-        more than 64.
+        true; the p value of the test in the record itself; the power at the 5 % level with known seed variances
+        (`power`) and with the scale of the noise estimated from the residuals (`power_f`); and the number of seeds for
+        a power of 95 % with known variances, NaN if it is more than 64.
     """
     ladder = table if isinstance(table, LadderLosses) else read_ladder(table)
     whole_number("draws", draws, 100)
@@ -74,10 +75,11 @@ def ladder_power(
                 return rejected_shares(record, design_cells(ladder, parameters, seeds), forms, draws, seed)
 
             enough = 2.0 + bisect_left(range(2, MOST_SEEDS + 1), WANTED, key=lambda seeds: power(seeds)[0])
-            rows.append((question, forms[-1], *power(count), enough if enough <= MOST_SEEDS else math.nan))
+            p = p_value(record, forms, draws, seed)
+            rows.append((question, forms[-1], p, *power(count), enough if enough <= MOST_SEEDS else math.nan))
             if report:
                 report(len(rows), len(QUESTIONS))
-    return pd.DataFrame(rows, columns=["question", "true", "power", "power_f", "seeds_for_95"])
+    return pd.DataFrame(rows, columns=["question", "true", "p", "power", "power_f", "seeds_for_95"])
 
 
 def design_cells(ladder: LadderLosses, parameters: Array, seeds: int) -> Cells:
@@ -106,22 +108,43 @@ def first_fit(cells: Cells, form: str, means: Array) -> Array:
     return fitted(cells, form, means[None], expanded(start, len(set(cells.unit)), "", form))[0]
 
 
+def losses(theta: Array, cells: Cells, form: str) -> Array:
+    """The losses of one law at the cells."""
+    return law_losses(theta[0], places(cells.unit, form), cells.log_size, 0.0)
+
+
+def reductions(cells: Cells, forms: Sequence[str], near: Array, means: Array) -> tuple[Array, Array]:
+    """By how much and by what factor the larger law lowers the misfit of rows of means, which lie near a law."""
+    smaller, larger, _ = forms
+    theta, few = fitted(cells, smaller, means, np.repeat(near, len(means), axis=0))
+    _, many = fitted(cells, larger, means, expanded(theta, len(set(cells.unit)), smaller, larger))
+    return few - many, few / many
+
+
+def simulated(cells: Cells, center: Array, draws: int, generator: np.random.Generator) -> Array:
+    """Rows of means about a law with the noise of the cells."""
+    return center + generator.standard_normal((draws, len(center))) @ np.linalg.inv(cells.root.T)
+
+
+def p_value(record: Cells, forms: Sequence[str], draws: int, seed: int) -> float:
+    """The p value of a test in the record, with an estimated scale, from ladders about its null law."""
+    near = first_fit(record, forms[0], record.means)
+    rows = simulated(record, losses(near, record, forms[0]), draws, np.random.default_rng(seed))
+    own, *others = reductions(record, forms, near, np.concatenate((record.means[None], rows)))[1]
+    return float((1 + np.greater_equal(others, own).sum()) / (1 + draws))
+
+
 def rejected_shares(record: Cells, cells: Cells, forms: Sequence[str], draws: int, seed: int) -> tuple[float, float]:
     """The power of a test at these cells with known variances and with an estimated scale.
 
     `forms` are the null hypothesis, the larger law, and the law that is true.
     """
-    smaller, larger, truth = forms
-    x = cells.log_size + math.log(cells.center / record.center)
-    mean = law_losses(first_fit(record, truth, record.means)[0], places(cells.unit, truth), x, 0.0)
+    smaller, _, truth = forms
+    moved = replace(cells, log_size=cells.log_size + math.log(cells.center / record.center))
+    mean = losses(first_fit(record, truth, record.means), moved, truth)
     near = first_fit(cells, smaller, mean)
-    null = law_losses(near[0], places(cells.unit, smaller), cells.log_size, 0.0)
-    generator, noise = np.random.default_rng(seed), np.linalg.inv(cells.root.T)
-    statistics = []
-    for center in (null, mean):
-        rows = center + generator.standard_normal((draws, len(center))) @ noise
-        theta, few = fitted(cells, smaller, rows, np.repeat(near, draws, axis=0))
-        _, many = fitted(cells, larger, rows, expanded(theta, len(set(cells.unit)), smaller, larger))
-        statistics.append((few - many, few / many))
-    known, estimated = (float((b >= np.quantile(a, 1 - SIGNIFICANT)).mean()) for a, b in zip(*statistics, strict=True))
+    generator = np.random.default_rng(seed)
+    centers = losses(near, cells, smaller), mean
+    null, true = (reductions(cells, forms, near, simulated(cells, center, draws, generator)) for center in centers)
+    known, estimated = (float((b >= np.quantile(a, 1 - SIGNIFICANT)).mean()) for a, b in zip(null, true, strict=True))
     return known, estimated
