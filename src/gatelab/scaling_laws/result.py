@@ -8,19 +8,18 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
 
 from gatelab.display import counted, one_line, shorten
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.feedforward import unit as as_unit
-from gatelab.plotting import Curve, scaling_figure
+from gatelab.plotting import Curve, saved, scaling_figure
+from gatelab.plotting.theme import html
 from gatelab.scaling_laws.slopes import Aggregate, Decay, Slope, decay, local_slopes, slope
-
-if TYPE_CHECKING:  # imported where used, since workers do not need them
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 Against = Literal["n", "P"]
 Flag = Literal["", "floor", "interpolation", "noise", "optimizer", "failed"]
@@ -92,8 +91,6 @@ class Scaling:
 
     def table(self) -> pd.DataFrame:
         """One row per fit."""
-        import pandas as pd
-
         return pd.DataFrame([asdict(p) for p in self.points])
 
     def curve(
@@ -145,8 +142,6 @@ class Scaling:
 
     def slopes(self, *, widths: tuple[int, int] | None = None, flagged: bool = False) -> pd.DataFrame:
         """One row per unit and axis (n and P): slope, interval, and the numbers of points used and left out."""
-        import pandas as pd
-
         rows = []
         for name, against, aggregate in product(self.units, AXES, get_args(Aggregate)):
             inside = [p for p in self.points if p.unit == name and (not widths or widths[0] <= p.width <= widths[1])]
@@ -181,13 +176,9 @@ class Scaling:
         Written to `path` (.png, .svg or .pdf) if given, and drawn into your three axes `ax` if given; `options` are
         those of `gatelab.scaling_laws.result.draw`: a title, the paper's slopes, errors of other code.
         """
-        from gatelab.plotting import saved
-
         return saved(draw(self, ax=ax, **options), path)
 
     def _repr_html_(self) -> str:
-        from gatelab.plotting.theme import html
-
         rows = []
         for name in self.units:
             mine = [p for p in self.points if p.unit == name]
