@@ -200,23 +200,12 @@ class Scaling:
         return cls(raw["problem"], tuple(Point(**p) for p in raw["points"]))
 
 
-def draw(
-    study: Scaling,
-    *,
-    title: str | None = None,
-    paper: Paper | None = None,
-    reference: Reference | None = None,
-    widths: tuple[int, int] | None = None,
-    flagged: bool = False,
-    reach: float = 1.5,
-    ax: Any = None,
-) -> Figure:
+def draw(study: Scaling, *, title: str | None = None, reach: float = 1.5, ax: Any = None, **options: Any) -> Figure:
     """The figure of a study: error against n, error against P, local slopes.
 
-    `paper` maps (unit, "n" or "P") to a published slope, and `reference` maps a unit to {width: RMSE} of other code.
-    Slopes are over `widths`, local ones within a factor `reach` on either side; `ax` are three axes to draw into.
+    Local slopes are within a factor `reach` on either side; `ax` are three axes to draw into, and the other options are
+    those of `curves`.
     """
-    options = {"paper": paper, "reference": reference, "widths": widths, "flagged": flagged}
     panels = [(label, curves(study, against, **options)) for against, label in AXES.items()]
     known = orders(study)
     # Local slopes of errors that fall faster than any power are below the range of the orders.
@@ -236,7 +225,11 @@ def curves(
     widths: tuple[int, int] | None = None,
     flagged: bool = False,
 ) -> list[Curve]:
-    """One curve per unit against n or P, with its slope as a note, or the rate of one that does not fall as a power."""
+    """One curve per unit against n or P, with its slope as a note, or the rate of one that does not fall as a power.
+
+    `paper` maps (unit, "n" or "P") to a published slope, and `reference` maps a unit to {width: RMSE} of other code.
+    Slopes are over `widths`, and with `flagged` over all points.
+    """
     all_curves = []
     for name in study.units:
         sizes, errors = study.curve(name, against=against, flagged=True)
