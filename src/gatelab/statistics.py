@@ -98,6 +98,18 @@ def bootstrap(
     return percentile_interval(value, drawn)
 
 
+def spearman(x: Array, y: Array, axis: int = -1) -> Array:
+    """Rank correlations over an axis.
+
+    >>> float(spearman(np.array([1.0, 2.0, 3.0]), np.array([0.1, 0.9, 0.8])))
+    0.5
+    """
+    from scipy.stats import rankdata  # slow to import, and not needed by lists and help
+
+    a, b = (rankdata(values, axis=axis) - (values.shape[axis] + 1) / 2 for values in (x, y))
+    return (a * b).sum(axis) / np.sqrt((a * a).sum(axis) * (b * b).sum(axis))
+
+
 def check_level(level: float) -> float:
     """The level of an interval, between 0 and 1."""
     return real_number("level", level, above=0, below=1)
