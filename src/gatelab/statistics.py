@@ -76,13 +76,7 @@ def resampled(count: int, draws: int, generator: np.random.Generator) -> NDArray
 
 
 def bootstrap(
-    groups: Sequence[Array],
-    statistic: Callable[..., Array],
-    *,
-    paired: bool = False,
-    draws: int = DRAWS,
-    level: float = LEVEL,
-    seed: int = 0,
+    groups: Sequence[Array], statistic: Callable[..., Array], *, paired: bool = False, draws: int = DRAWS
 ) -> Interval:
     """A statistic of one or several groups of rows, with its percentile interval.
 
@@ -92,16 +86,28 @@ def bootstrap(
     >>> bootstrap([a, b], lambda x, y: y.mean(-1) - x.mean(-1)).excludes(0)
     False
     """
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     value = float(statistic(*groups))
     if min(map(len, groups)) < 2:
-        return Interval(value, math.nan, math.nan, level)
+        return Interval(value, math.nan, math.nan)
     if paired:
         rows = resampled(len(groups[0]), draws, generator)
         drawn = statistic(*(group[rows] for group in groups))
     else:
         drawn = statistic(*(group[resampled(len(group), draws, generator)] for group in groups))
-    return percentile_interval(value, drawn, level)
+    return percentile_interval(value, drawn)
+
+
+def spearman(x: Array, y: Array, axis: int = -1) -> Array:
+    """Rank correlations over an axis.
+
+    >>> float(spearman(np.array([1.0, 2.0, 3.0]), np.array([0.1, 0.9, 0.8])))
+    0.5
+    """
+    from scipy.stats import rankdata  # slow to import, and not needed by lists and help
+
+    a, b = (rankdata(values, axis=axis) - (values.shape[axis] + 1) / 2 for values in (x, y))
+    return (a * b).sum(axis) / np.sqrt((a * a).sum(axis) * (b * b).sum(axis))
 
 
 def check_level(level: float) -> float:

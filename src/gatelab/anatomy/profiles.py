@@ -11,17 +11,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from gatelab.display import counted, one_line
 from gatelab.files import write_whole
 from gatelab.plain import to_plain
+from gatelab.plotting.theme import canvas, html, legend_below, look, saved, style
 from gatelab.scaling_laws import Slope
 from gatelab.statistics import Interval
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 MOSTLY, HALF = 0.8, 0.5  # explained shares of the variance that separate groups of layers
 SMALL = 0.01  # nats: 1 % of perplexity
@@ -118,14 +119,10 @@ class Profile:
 
     def table(self) -> pd.DataFrame:
         """One row per block."""
-        import pandas as pd
-
         return pd.DataFrame([block.as_row() for block in self.blocks]).astype({"layer": "Int64"})
 
     def curves(self) -> pd.DataFrame:
         """The error of units of growing width: one row per block and width."""
-        import pandas as pd
-
         rows = [
             (b.number, b.name, b.unit, width, parameters, error)
             for b in self.blocks
@@ -143,8 +140,6 @@ class Profile:
 
         Saved to `path` (.png, .svg or .pdf) if given, and drawn into three given axes with `ax`.
         """
-        from gatelab.plotting import saved
-
         return saved(figure_of(self, ax), path)
 
     def plain(self) -> dict[str, Any]:
@@ -156,8 +151,6 @@ class Profile:
         return write_whole(path, json.dumps(self.plain(), indent=1))
 
     def _repr_html_(self) -> str:
-        from gatelab.plotting.theme import html
-
         rows = [(sentence,) for sentence in self.sentences()]
         return html(f"Blocks of {self.model}", rows, figure=self.plot())
 
@@ -249,10 +242,6 @@ def statistics_sentences(result: Profile) -> Iterator[str]:
 
 def figure_of(result: Profile, ax: Any = None) -> Figure:
     """Three panels by layer: unexplained variance, losses of the model, sizes of activations."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    from gatelab.plotting.theme import canvas, legend_below, look, style
-
     table, xlabel = result.table(), "row of the table"
     x = table.index.to_series()
     if not table["layer"].hasnans:

@@ -15,9 +15,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
+import pandas as pd
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -34,9 +35,6 @@ from gatelab.memory import check_device
 from gatelab.models.layouts import OWN, Layer, layers_of
 from gatelab.models.pretrained import load_model, quiet_transformers
 from gatelab.plain import to_plain
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 LENGTH = 256  # default tokens per window
 
@@ -82,8 +80,6 @@ class Shrunk:
 
     def table(self) -> pd.DataFrame:
         """One row per layer: width, error, seconds."""
-        import pandas as pd
-
         return pd.DataFrame([vars(layer) for layer in self.layers])
 
     def plain(self) -> dict[str, Any]:

@@ -15,27 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gatelab.arrays import check_interval
+from gatelab.data import rows
 from gatelab.data.expression import Expression
-from gatelab.data.rows import (
-    Data,
-    Function,
-    Scales,
-    checked_protocol,
-    first_row,
-    given_test,
-    grid_side,
-    names_of,
-    refuse_shared_rows,
-    require_varying,
-    sample,
-    seeds,
-    sizes,
-    split,
-    standardized,
-    values,
-    varying,
-    without_row_labels,
-)
+from gatelab.data.rows import Data, Function, Scales
 from gatelab.data.tables import FILES, Selector, read_table
 from gatelab.display import counted, one_line, shorten
 from gatelab.errors import GatelabError, real_number, whole_number
@@ -95,12 +77,12 @@ class Problem:
                 f"train maps {self.train.d_in} inputs to {self.train.d_out} outputs and test"
                 f" {self.test.d_in} to {self.test.d_out}; give both the same columns"
             )
-        if not varying(self.train.x).any():
+        if not rows.varying(self.train.x).any():
             raise GatelabError(
-                f"every x of the {self.train.n} training rows is {first_row(self.train.x)};"
+                f"every x of the {self.train.n} training rows is {rows.first_row(self.train.x)};"
                 " give inputs with at least 2 distinct values"
             )
-        require_varying(self.train.y)
+        rows.require_varying(self.train.y)
         for names, count, what in ((self.columns, self.d_in, "inputs"), (self.targets, self.d_out, "targets")):
             if names and len(names) != count:
                 raise GatelabError(
@@ -149,7 +131,7 @@ class Problem:
     def _repr_html_(self) -> str:
         from gatelab.plotting.theme import html
 
-        rows = {
+        facts = {
             "inputs": ", ".join(self.columns) or str(self.d_in),
             "outputs": str(self.d_out),
             "training rows": str(self.train.n),
@@ -157,7 +139,7 @@ class Problem:
             "interval": "[{:g}, {:g}]".format(*self.interval) if self.interval else "none",
             "about": self.description,
         }
-        return html(f"Problem {self.name}", list(rows.items()), figure=self.plot())
+        return html(f"Problem {self.name}", list(facts.items()), figure=self.plot())
 
     @classmethod
     def from_arrays(
@@ -198,14 +180,14 @@ class Problem:
         >>> p.train.n, p.test.n, p.interval
         (40, 10, (0.0, 3.0))
         """
-        x, y = without_row_labels(x, "x"), without_row_labels(y, "y")
-        columns, targets = tuple(columns) or names_of(x), tuple(targets) or names_of(y)
+        x, y = rows.without_row_labels(x, "x"), rows.without_row_labels(y, "y")
+        columns, targets = tuple(columns) or rows.names_of(x), tuple(targets) or rows.names_of(y)
         train_data = test_data = Data(x, y)
-        paper = checked_protocol(protocol, test=test)
+        paper = rows.checked_protocol(protocol, test=test)
         if test is not None:
-            test_data = given_test(test)
+            test_data = rows.given_test(test)
         elif not paper:
-            train_data, test_data = split(train_data, test_fraction, seed)
+            train_data, test_data = rows.split(train_data, test_fraction, seed)
         if interval is None and train_data.d_in == 1:
             every = np.concatenate([train_data.x.ravel(), test_data.x.ravel()])
             interval = (float(every.min()), float(every.max()))
@@ -214,8 +196,8 @@ class Problem:
             name, description = PAPER.format(name), f"{train_data.n} rows for training and test"
         problem = cls(name, train_data, test_data, interval, None, description, columns=columns, targets=targets)
         if test is not None:
-            refuse_shared_rows(train_data, test_data)
-        return standardized(problem) if standardize else problem
+            rows.refuse_shared_rows(train_data, test_data)
+        return rows.standardized(problem) if standardize else problem
 
     @classmethod
     def from_file(
@@ -324,23 +306,24 @@ class Problem:
         d_in = whole_number("d_in", d_in, 1, 10_000)
         if isinstance(f, Expression) and d_in != f.d_in:
             raise GatelabError(f"d_in is {d_in} and the formula {f.text!r} has {f.d_in} inputs; leave d_in out")
-        paper = checked_protocol(protocol, n_test=n_test)
-        n, n_test = sizes(n, n_test)
+        paper = rows.checked_protocol(protocol, n_test=n_test)
+        n, n_test = rows.sizes(n, n_test)
         noise = real_number("noise", noise, least=0)
         what = f"a problem of {n} training and {n_test} test points with {d_in} inputs"
         check_memory([(4, n + n_test, d_in + 1)], what, "give a smaller n or n_test")  # with copies during the checks
         # Three generators, so that the test points depend neither on the noise nor on the sampling.
-        for_train, for_test, for_noise = (np.random.default_rng(s) for s in seeds(seed).spawn(3))
-        x, x_test = sample(sampling, interval, n, d_in, for_train), sample("random", interval, n_test, d_in, for_test)
-        y = values(f, x)
-        require_varying(y)
+        for_train, for_test, for_noise = (np.random.default_rng(s) for s in rows.seeds(seed).spawn(3))
+        x = rows.sample(sampling, interval, n, d_in, for_train)
+        x_test = rows.sample("random", interval, n_test, d_in, for_test)
+        y = rows.values(f, x)
+        rows.require_varying(y)
         train = Data(x, y + noise * for_noise.standard_normal(y.shape))
-        test = train if paper else Data(x_test, values(f, x_test))
+        test = train if paper else Data(x_test, rows.values(f, x_test))
         name = str(name or getattr(f, "text", None) or getattr(f, "__name__", type(f).__name__))
         description = f"{name} on [{interval[0]:g}, {interval[1]:g}]" + f"^{d_in}" * (d_in > 1)
         if d_in > 1 and sampling == "grid":
-            description += f", grid of {grid_side(n, d_in)}^{d_in} = {len(x)} points"
+            description += f", grid of {rows.grid_side(n, d_in)}^{d_in} = {len(x)} points"
         if paper:
             name = PAPER.format(name)
         problem = cls(name, train, test, interval if d_in == 1 else None, f, description, noise=noise)
-        return standardized(problem) if standardize else problem
+        return rows.standardized(problem) if standardize else problem

@@ -223,10 +223,7 @@ def text_lines(path: Path) -> list[str]:
 
 
 def number(cell: str, path: Path, line: int, label: str) -> float:
-    try:
-        value = float(cell)
-    except ValueError:
-        value = math.nan
+    value = float(cell) if is_number(cell) else math.nan
     # Python reads 1_000 as a number; in a file it is a mistake.
     if math.isfinite(value) and "_" not in cell:
         return value

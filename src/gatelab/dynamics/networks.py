@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from gatelab.feedforward import Unit
+from gatelab.feedforward.definition import neuron_slopes
 
 # Gates with fused loops in torch: forward into `out`, and slope times a factor into `out`.
 _aten: Any = torch.ops.aten
@@ -60,11 +61,8 @@ def neuron_partials(unit: Unit, Z: Tensor) -> tuple[Tensor, Tensor]:
         partials = [reduce(torch.mul, [unit.gate.slope(gate), *factors])]
         partials += [reduce(torch.mul, [value, *factors[:j], *factors[j + 1 :]]) for j in range(len(factors))]
         return unit.neuron(gate, *factors), torch.stack(partials)
-    with torch.enable_grad():
-        lines = [z.detach().requires_grad_() for z in Z]
-        value = unit.neuron(*lines)
-        partials = list(torch.autograd.grad(value.sum(), lines))
-    return value.detach(), torch.stack(partials)
+    value, partials = neuron_slopes(unit, Z)
+    return value, torch.stack(partials)
 
 
 class Stack:

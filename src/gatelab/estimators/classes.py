@@ -19,19 +19,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gatelab.arrays import Array
+from gatelab.estimators import search
 from gatelab.estimators.frames import TableRows
 from gatelab.estimators.likelihood import Likelihood, LikelihoodFit, adam, gauss_newton
-from gatelab.estimators.search import (
-    Candidate,
-    Committee,
-    Member,
-    Search,
-    folds_of,
-    log_loss,
-    log_mean,
-    mixture_weights,
-    temperature_of,
-)
+from gatelab.estimators.search import Candidate, Committee, Member, Search
 from gatelab.estimators.trees import DEPTHS, KINDS, Deviance, StepTrees, averaged_trees, boosted_trees
 from gatelab.feedforward import Unit
 
@@ -83,9 +74,9 @@ class ClassSearch(Search):
     """The search of a classifier; targets of the rows are one-hot."""
 
     def __init__(self, rows: TableRows, raw: Array, members: int, *, seed: int, device: str, **options: Any) -> None:
-        folds = folds_of(rows, folds_for(members, len(rows)), seed, classes=True)
+        folds = search.folds_of(rows, folds_for(members, len(rows)), seed, classes=True)
         used = max(1, min(folds[1], math.ceil(folds[1] * _JUDGES / len(rows))))
-        super().__init__(rows, raw, folds, used, loss=log_loss, seed=seed, device=device, **options)
+        super().__init__(rows, raw, folds, used, loss=search.log_loss, seed=seed, device=device, **options)
         x = np.concatenate([rows.x, np.ones((len(rows), 1))], axis=1)
         self.x, self.target = torch.tensor(x, device=device), torch.tensor(rows.y, device=device)
 
@@ -297,7 +288,7 @@ class ClassSearch(Search):
 
         def joint(candidate: Candidate) -> float:
             values = [c.values for c in (*chosen, candidate)]
-            return log_loss(log_mean(values, mixture_weights(values, y, weight)), y, weight)
+            return search.log_loss(search.log_mean(values, search.mixture_weights(values, y, weight)), y, weight)
 
         while True:
             full = sum(c.unit is not None for c in chosen) >= most
@@ -321,8 +312,8 @@ class ClassSearch(Search):
         chosen = [self.completed(c) for c in chosen]
         y, weight = self.truth(min(len(c.members) for c in chosen))
         values = [c.values[: len(y)] for c in chosen]
-        share = mixture_weights(values, y, weight)
-        temperature = temperature_of(log_mean(values, share), y, weight)
+        share = search.mixture_weights(values, y, weight)
+        temperature = search.temperature_of(search.log_mean(values, share), y, weight)
         self.tried = [*chosen, *others]
         # Networks before trees, as in a file, so that sums are equal bit by bit.
         order = sorted(range(len(chosen)), key=lambda i: chosen[i].unit is None)

@@ -21,6 +21,7 @@ from torch.optim.adam import adam as adam_step
 
 from gatelab.arrays import AnyArray as Array
 from gatelab.feedforward import Unit
+from gatelab.feedforward.definition import neuron_slopes
 from gatelab.interrupts import stop_if_asked
 from gatelab.solve.marquardt import Damping, damped_step, descend
 
@@ -113,7 +114,7 @@ class Likelihood:
         most = max(1, _TALL_BYTES // (8 * len(theta) * self.maps * max(1, self.width)))
         for x, weight in zip(self.x.split(most), self.weight.split(most, 1), strict=True):
             *z, _ = self.affine(x, maps, A)
-            _, slopes = neurons(self.unit, z)
+            _, slopes = neuron_slopes(self.unit, z)
             for c in range(D.shape[1]):
                 paths = ((b * D[:, c, None]) @ maps[:, i] for i, b in enumerate(slopes))
                 total += (weight[..., None] * sum(paths, A[:, c, None]).square()).sum(1)
@@ -150,7 +151,7 @@ class Likelihood:
         batch, n, c = len(theta), len(self.x), self.outputs
         maps, D, A = self.parts(self.plain(theta))
         *z, linear = self.affine(self.x, maps, A)
-        values, slopes = neurons(self.unit, z)
+        values, slopes = neuron_slopes(self.unit, z)
         p = log_softmax(linear + values @ D.mT).exp()
         root_weight = self.weight.sqrt()
         root, residual = fisher_root(p) * root_weight[..., None, None], (self.target - p)[..., -c:]
@@ -170,16 +171,6 @@ class Likelihood:
         K = J.mT @ J
         K.diagonal(dim1=-2, dim2=-1).add_(penalty)
         return K, g
-
-
-def neurons(unit: Unit, z: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-    """The neurons and their derivatives by each of their maps' values, all (B, N, n)."""
-    with torch.enable_grad():
-        maps = [v.detach().requires_grad_() for v in z]
-        value = unit.neuron(*maps)
-        # A neuron depends on its own pre-activations only: the gradient of the sum is elementwise.
-        slopes = torch.autograd.grad(value.sum(), maps, allow_unused=True)
-    return value.detach(), [torch.zeros_like(v) if s is None else s for s, v in zip(slopes, z, strict=True)]
 
 
 def log_softmax(logits: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -106,6 +106,16 @@ class ModuleUnit:
 
 
 AnyUnit = Unit | ModuleUnit
+
+
+def neuron_slopes(unit: Unit, z: Iterable[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    """The hidden values of pre-activations, and their derivatives by each of these, by automatic differentiation."""
+    with torch.enable_grad():
+        maps = [v.detach().requires_grad_() for v in z]
+        value = unit.neuron(*maps)
+        # A neuron depends on its own pre-activations only: the gradient of the sum is elementwise.
+        slopes = torch.autograd.grad(value.sum(), maps, materialize_grads=True)
+    return value.detach(), list(slopes)
 
 
 def check_rows(unit: AnyUnit, width: int, d_in: int, d_out: int) -> None:

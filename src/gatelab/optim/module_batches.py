@@ -85,7 +85,7 @@ class _ModuleBatch:
         self.shapes = {name: p.shape[1:] for name, p in parameters.items()}
         self.theta = torch.cat([p.detach().flatten(1) for p in parameters.values()], 1)
         self.least = torch.finfo(self.theta.dtype).eps ** 1.5
-        self.r = self._values(self.theta, self.buffers)
+        self.r = torch.vmap(self._single)(self.theta, self.buffers)
         self.jacobian = self.r.new_zeros(*self.r.shape, self.theta.shape[1])
         self.there = self.theta, self.r
 
@@ -107,7 +107,7 @@ class _ModuleBatch:
         triangle = torch.linalg.qr(torch.cat([torch.cat([J / size, r], -1), below], 1), mode="r")[1]
         step = -torch.linalg.solve_triangular(triangle[:, :p, :p], triangle[:, :p, p:], upper=True) / size
         theta = self.theta[i] + step[..., 0]
-        self.there = theta, self._values(theta, self._some(i))
+        self.there = theta, torch.vmap(self._single)(theta, self._some(i))
         promised = r.square().sum((1, 2)) - (r + J @ step).square().sum((1, 2))
         return self.there[1].square().sum(-1).cpu().numpy(), promised.cpu().numpy()
 
@@ -123,9 +123,6 @@ class _ModuleBatch:
 
     def _some(self, i: Tensor) -> dict[str, Tensor]:
         return {name: value[i] for name, value in self.buffers.items()}
-
-    def _values(self, theta: Tensor, buffers: dict[str, Tensor]) -> Tensor:
-        return torch.vmap(self._single)(theta, buffers)
 
     def _single(self, theta: Tensor, buffers: dict[str, Tensor]) -> Tensor:
         parts = theta.split([math.prod(shape) for shape in self.shapes.values()])

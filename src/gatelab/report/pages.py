@@ -82,16 +82,13 @@ def part(name: str, *args: Any, **kwargs: Any) -> Markup:
     return getattr(_templates().get_template("parts.html").module, name)(*args, **kwargs)
 
 
-def table(
-    headings: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[int] = (), caption: str = ""
-) -> Markup:
+def table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[int] = ()) -> Markup:
     """A table that becomes a list of cards on a phone.
 
     Args:
         headings: The names of the columns; the first column names its row.
         rows: The cells of each row, one per heading.
         right: The columns with numbers.
-        caption: A sentence above the table.
 
     Returns:
         The table as HTML.
@@ -101,7 +98,7 @@ def table(
     """
     kinds = [("words", "number")[column in right] for column in range(len(headings))]
     cells = [list(zip(headings, kinds, row, strict=True)) for row in rows]
-    return part("table", list(zip(headings, kinds, strict=True)), cells, caption)
+    return part("table", list(zip(headings, kinds, strict=True)), cells)
 
 
 def drawn(figure: Figure, name: str) -> Markup:

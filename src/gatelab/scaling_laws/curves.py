@@ -263,16 +263,12 @@ class _Fits:
             metrics = {"parameters": parameters, "train_rmse": np.nan, "test_rmse": np.nan, "status": "failed"}
         train, test, status = float(metrics["train_rmse"]), float(metrics["test_rmse"]), str(metrics["status"])
         parameters, ratio = metrics["parameters"], test / bound if bound > 0 else np.nan
-        flag: Flag = ""
+        flag = flag_of(problem, parameters, test, status)
         if status == "failed":
             flag = "failed"
-        elif status == "floor" or test <= 1e-12 * float(np.abs(problem.train.y).max()):
-            flag = "floor"
-        elif 2 * parameters >= problem.train.n * problem.d_out:
-            flag = "interpolation"
-        elif set_by_noise(test, noise_rmse(problem, self.noise, parameters)):
+        elif not flag and set_by_noise(test, noise_rmse(problem, self.noise, parameters)):
             flag = "noise"
-        elif ratio > ABOVE:
+        elif not flag and ratio > ABOVE:
             flag = "optimizer"
         return Point(
             unit=unit.name, width=width, parameters=parameters, seed=seed, train_rmse=train, test_rmse=test,
@@ -351,6 +347,13 @@ def nested(
 def _larger(point: Point, error: float) -> bool:
     """Whether the training error of a point exceeds another by more than rounding."""
     return point.status != "floor" and point.train_rmse > (1 + _EQUAL) * error
+
+
+def flag_of(problem: Problem, parameters: int, error: float, status: str) -> Flag:
+    """Why an error says nothing of its unit: it is rounding, or there is a parameter for every other value."""
+    if status == "floor" or error <= 1e-12 * float(np.abs(problem.train.y).max()):
+        return "floor"
+    return "interpolation" if 2 * parameters >= problem.train.n * problem.d_out else ""
 
 
 def limits_of(unit: AnyUnit, problem: Problem, widths: list[int]) -> dict[int, float]:

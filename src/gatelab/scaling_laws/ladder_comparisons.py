@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from itertools import combinations
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from scipy import stats
 from gatelab.arrays import Array
 from gatelab.errors import GatelabError
 from gatelab.scaling_laws.ladder_losses import LEAST_SEEDS, SIGNIFICANT, LadderLosses, SeedNoise, seed_noise
-from gatelab.statistics import LEVEL, Interval, holm, percentile_interval, t_reach
+from gatelab.statistics import LEVEL, Interval, holm, percentile_interval, spearman, t_reach
 
 ORDERS = 50_000  # the largest number of permutations of the units for a rank correlation
 
@@ -80,18 +81,13 @@ def rank_agreement(losses: Mapping[str, float], drawn: Array, scores: Mapping[st
     values, means = np.array([scores[unit] for unit in losses], float), np.array(list(losses.values()))
     if len(values) < 3 or np.ptp(values) == 0:
         raise GatelabError(f"scores {values.tolist()} cannot be ranked; give three units or more, not all equal")
-    ranks = stats.rankdata(values) - (len(values) + 1) / 2
-
-    def spearman(first: Array, axis: int = -1) -> Array:
-        own = stats.rankdata(first, axis=axis) - (len(values) + 1) / 2
-        return (own * ranks).sum(axis=axis) / np.sqrt((own * own).sum(axis=axis) * (ranks * ranks).sum())
-
-    value = float(spearman(means))
+    with_scores = partial(spearman, values)
+    value = float(with_scores(means))
     how = {"permutation_type": "pairings", "vectorized": True, "n_resamples": ORDERS, "random_state": 0}
-    tested = stats.permutation_test((means,), spearman, **how)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    tested = stats.permutation_test((means,), with_scores, **how)  # pyright: ignore[reportArgumentType, reportCallIssue]
     by_chance = np.abs(tested.null_distribution).round(9)
     p = max(float(np.mean(by_chance >= round(abs(value), 9))), 1 / len(by_chance))
-    return RankAgreement(percentile_interval(value, spearman(drawn)), rank_interval(value, len(values)), p)
+    return RankAgreement(percentile_interval(value, with_scores(drawn)), rank_interval(value, len(values)), p)
 
 
 def rank_interval(correlation: float, count: int) -> Interval:

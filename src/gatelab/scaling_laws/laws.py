@@ -9,19 +9,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
 
 from gatelab.arrays import Array, finite_array
 from gatelab.display import ProgressLike, one_line, reporting
 from gatelab.errors import GatelabError, check_seed, real_number, whole_number
+from gatelab.plotting.curves import law_figure
+from gatelab.plotting.theme import html, saved
 from gatelab.scaling_laws.law_search import STEEPEST, TERMS, Logs, again, best, log_law
 from gatelab.statistics import LEVEL, Interval, check_level
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 Ends = tuple[float, float]
 _UNKNOWN: Ends = (np.nan, np.nan)
@@ -149,8 +149,6 @@ class Law:
 
     def table(self) -> pd.DataFrame:
         """One row per constant, with its interval."""
-        import pandas as pd
-
         rows = [(name, getattr(self, name), *getattr(self.intervals, name)) for name in Intervals._fields]
         return pd.DataFrame(rows, columns=["constant", "value", "low", "high"])
 
@@ -159,9 +157,6 @@ class Law:
 
         Written to `path` if given, and drawn into axes `ax`: two, or one if P or D is the same in every row.
         """
-        from gatelab.plotting import saved
-        from gatelab.plotting.curves import law_figure
-
         if self.data is None:
             raise GatelabError("this law was not fitted to data, which a figure needs; use fit_law")
         band = None
@@ -193,8 +188,6 @@ class Law:
         return f"{three_digits(interval.value)} [{three_digits(interval.low)}, {three_digits(interval.high)}]"
 
     def _repr_html_(self) -> str:
-        from gatelab.plotting.theme import html
-
         rows = [(name, self.with_ends(name)) for name in "EAaBb"]
         if self.points:
             rows += [("points", str(self.points)), ("RMSE of log L", f"{self.rmse:.2g}")]

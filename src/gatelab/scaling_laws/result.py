@@ -8,19 +8,18 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
 
 from gatelab.display import counted, one_line, shorten
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.feedforward import unit as as_unit
-from gatelab.plotting import Curve, scaling_figure
+from gatelab.plotting import Curve, saved, scaling_figure
+from gatelab.plotting.theme import html
 from gatelab.scaling_laws.slopes import Aggregate, Decay, Slope, decay, local_slopes, slope
-
-if TYPE_CHECKING:  # imported where used, since workers do not need them
-    import pandas as pd
-    from matplotlib.figure import Figure
 
 Against = Literal["n", "P"]
 Flag = Literal["", "floor", "interpolation", "noise", "optimizer", "failed"]
@@ -92,8 +91,6 @@ class Scaling:
 
     def table(self) -> pd.DataFrame:
         """One row per fit."""
-        import pandas as pd
-
         return pd.DataFrame([asdict(p) for p in self.points])
 
     def curve(
@@ -145,8 +142,6 @@ class Scaling:
 
     def slopes(self, *, widths: tuple[int, int] | None = None, flagged: bool = False) -> pd.DataFrame:
         """One row per unit and axis (n and P): slope, interval, and the numbers of points used and left out."""
-        import pandas as pd
-
         rows = []
         for name, against, aggregate in product(self.units, AXES, get_args(Aggregate)):
             inside = [p for p in self.points if p.unit == name and (not widths or widths[0] <= p.width <= widths[1])]
@@ -181,13 +176,9 @@ class Scaling:
         Written to `path` (.png, .svg or .pdf) if given, and drawn into your three axes `ax` if given; `options` are
         those of `gatelab.scaling_laws.result.draw`: a title, the paper's slopes, errors of other code.
         """
-        from gatelab.plotting import saved
-
         return saved(draw(self, ax=ax, **options), path)
 
     def _repr_html_(self) -> str:
-        from gatelab.plotting.theme import html
-
         rows = []
         for name in self.units:
             mine = [p for p in self.points if p.unit == name]
@@ -209,23 +200,12 @@ class Scaling:
         return cls(raw["problem"], tuple(Point(**p) for p in raw["points"]))
 
 
-def draw(
-    study: Scaling,
-    *,
-    title: str | None = None,
-    paper: Paper | None = None,
-    reference: Reference | None = None,
-    widths: tuple[int, int] | None = None,
-    flagged: bool = False,
-    reach: float = 1.5,
-    ax: Any = None,
-) -> Figure:
+def draw(study: Scaling, *, title: str | None = None, reach: float = 1.5, ax: Any = None, **options: Any) -> Figure:
     """The figure of a study: error against n, error against P, local slopes.
 
-    `paper` maps (unit, "n" or "P") to a published slope, and `reference` maps a unit to {width: RMSE} of other code.
-    Slopes are over `widths`, local ones within a factor `reach` on either side; `ax` are three axes to draw into.
+    Local slopes are within a factor `reach` on either side; `ax` are three axes to draw into, and the other options are
+    those of `curves`.
     """
-    options = {"paper": paper, "reference": reference, "widths": widths, "flagged": flagged}
     panels = [(label, curves(study, against, **options)) for against, label in AXES.items()]
     known = orders(study)
     # Local slopes of errors that fall faster than any power are below the range of the orders.
@@ -245,7 +225,11 @@ def curves(
     widths: tuple[int, int] | None = None,
     flagged: bool = False,
 ) -> list[Curve]:
-    """One curve per unit against n or P, with its slope as a note, or the rate of one that does not fall as a power."""
+    """One curve per unit against n or P, with its slope as a note, or the rate of one that does not fall as a power.
+
+    `paper` maps (unit, "n" or "P") to a published slope, and `reference` maps a unit to {width: RMSE} of other code.
+    Slopes are over `widths`, and with `flagged` over all points.
+    """
     all_curves = []
     for name in study.units:
         sizes, errors = study.curve(name, against=against, flagged=True)

@@ -18,7 +18,7 @@ from gatelab.errors import GatelabError, whole_number
 from gatelab.feedforward import AnyUnit, Unit
 from gatelab.feedforward.definition import check_width
 from gatelab.scaling_laws import Point, Scaling
-from gatelab.scaling_laws.curves import limits_of
+from gatelab.scaling_laws.curves import flag_of, limits_of
 from gatelab.solve import Fit, fit, fit_many
 from gatelab.solve.fits import check_fit
 
@@ -144,15 +144,10 @@ def scaling_of(units: Sequence[AnyUnit], problem: Problem, fits: Sequence[Fit]) 
     Points above their limit are not flagged, since the limit is an estimate for given rows.
     """
     limits = {u.name: limits_of(u, problem, sorted({f.width for f in fits if f.unit == u.name})) for u in units}
-    values, size = problem.train.n * problem.d_out, float(np.abs(problem.train.y).max())
     points = []
     for f in fits:
         bound = limits[f.unit][f.width]
-        flag = ""
-        if str(f.status) == "floor" or f.test_rmse <= 1e-12 * size:
-            flag = "floor"
-        elif 2 * f.parameters >= values:
-            flag = "interpolation"
+        flag = flag_of(problem, f.parameters, f.test_rmse, str(f.status))
         ratio = f.test_rmse / bound if bound > 0 else np.nan
         numbers = (f.unit, f.width, f.parameters, f.seed, f.train_rmse, f.test_rmse, bound, ratio)
         points.append(Point(*numbers, flag, str(f.status), f.seconds))

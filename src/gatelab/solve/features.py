@@ -25,6 +25,7 @@ from torch.func import functional_call, jacrev, vmap
 
 from gatelab.errors import GatelabError
 from gatelab.feedforward import FunctionUnit, Network, Unit
+from gatelab.feedforward.definition import neuron_slopes
 from gatelab.linalg.least_squares import Projection, SpreadColumns, crossed, on_gpu, project
 
 
@@ -236,11 +237,7 @@ class ProductModel:
         """The derivative of the neurons by each map, (B, N, n) each."""
         mask = self._mask()
         if isinstance(self.unit, FunctionUnit):
-            with torch.enable_grad():
-                maps = [v.detach().requires_grad_() for v in z]
-                # A neuron depends on its own pre-activations only: the gradient of the sum is elementwise.
-                slopes = torch.autograd.grad(self.unit.neuron(*maps).sum(), maps, materialize_grads=True)
-            return [s * mask for s in slopes]
+            return [s * mask for s in neuron_slopes(self.unit, z)[1]]
         value, slope = self.unit.gate(z[0]), self.unit.gate.slope(z[0])
         out = [slope * mask]
         for l in range(1, len(z)):

@@ -25,15 +25,14 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from gatelab.discovery import specifications
 from gatelab.display import Compact
 from gatelab.errors import unknown_name
 from gatelab.plotting.facets import Facets, Table, Tables, draw_figure
@@ -300,8 +299,6 @@ def studies_by_name() -> dict[str, Study]:
     """All studies in the folders, in the order of `all_studies`, by name."""
     by_name: dict[str, Study] = {}
     for paper in FOLDERS:
-        package = import_module(f"gatelab.studies.{paper}")
-        modules = [import_module(f"{package.__name__}.{info.name}") for info in iter_modules(package.__path__)]
-        studies = {s.name: s for module in modules for s in vars(module).values() if isinstance(s, Study)}
+        studies = specifications(f"gatelab.studies.{paper}", Study)
         by_name |= {s.name: s for s in sorted(studies.values(), key=lambda s: (s.position, s.name))}
     return by_name

@@ -8,27 +8,25 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from matplotlib.figure import Figure
 
 from gatelab.arrays import Array
 from gatelab.display import Compact, ProgressLike, counted, one_line, reporting
 from gatelab.errors import GatelabError, whole_number
 from gatelab.feedforward import unit as as_unit
 from gatelab.files import write_whole
+from gatelab.plotting import looks, saved
+from gatelab.plotting.kernels import Cloud, clouds_figure
 from gatelab.train.comparison import Matched, PermutationTest, matched_gap, permutation_test
 from gatelab.train.history import History
 from gatelab.train.loop import train_many
 from gatelab.train.members import Data
 from gatelab.train.recipes import Recipe, recipe
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from gatelab.plotting.kernels import Cloud
 
 _FORMAT = 1
 
@@ -140,17 +138,11 @@ class Gap:
 
     def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
         """The gap against the training loss, one panel per setting, written to `path` or drawn into axes `ax`."""
-        from gatelab.plotting import saved
-        from gatelab.plotting.kernels import clouds_figure
-
         panels = [(f"{model}, {data}", self.clouds(model, data)) for model, data in self.settings()]
         return saved(clouds_figure(panels, "Generalization gap against training loss", ax=ax), path)
 
     def clouds(self, model: str, data: str, units: Sequence[str] | None = None) -> list[Cloud]:
         """The points of each unit and optimizer, with their colors and markers."""
-        from gatelab.plotting import looks
-        from gatelab.plotting.kernels import Cloud
-
         names, optimizers = units or self.units(model, data), self.optimizers(model, data)
         shapes = looks(names)
         return [

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from gatelab.arrays import Array
 from gatelab.display import one_line
+from gatelab.plotting import look, saved
+from gatelab.plotting.kernels import PlotLine, lines_figure
 from gatelab.train.recipes import Recipe
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 COLUMNS = ("train", "test", "running", "accuracy", "averaged", "lr", "seconds")
 FACTS = ("counted", "together", "parameters", "device", "diverged")
@@ -72,9 +72,6 @@ class History:
 
     def plot(self, path: str | Path | None = None, *, ax: Any = None) -> Figure:
         """Training and test loss over the steps; written to `path` or drawn into your own `ax` if given."""
-        from gatelab.plotting import look, saved
-        from gatelab.plotting.kernels import PlotLine, lines_figure
-
         steps, r = self.steps.astype(np.float64), self.recipe
         parts = (("training", self.train, "mlp"), ("test", self.test, "glu"))
         curves = [PlotLine(name, steps, losses, color=look(unit).color) for name, losses, unit in parts]

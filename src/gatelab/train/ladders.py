@@ -9,14 +9,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 from gatelab.display import ProgressLike, one_line
 from gatelab.errors import GatelabError, unknown_name
 from gatelab.files import write_whole
+from gatelab.plotting import saved
+from gatelab.plotting.curves import ladder_figure
 from gatelab.scaling_laws import LadderLaw, compare_ladder, fit_ladder, read_ladder
 from gatelab.scaling_laws.ladder_losses import DRAWS
 from gatelab.statistics import t_interval
@@ -24,9 +27,6 @@ from gatelab.sweep import Record, Run, Store
 from gatelab.sweep.backends import opened
 from gatelab.train.ladder_runs import STORED_PARTS, TASK, run_of, training_rows
 from gatelab.train.rates import RateRule, at_end, best_rate, excess
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Frame = Any  # a data frame; the stubs of pandas do not know its columns
 BITS = math.log(2)
@@ -172,9 +172,6 @@ class Ladder:
         Returns:
             The figure.
         """
-        from gatelab.plotting import saved
-        from gatelab.plotting.curves import ladder_figure
-
         own: Frame = self.regime(repeats).dropna(subset=["loss"])
         if own.empty:
             raise GatelabError(f"no training with repeats {repeats} has a loss, so there is nothing to draw")

@@ -27,20 +27,10 @@ from gatelab.errors import GatelabError, real_number, whole_number
 from gatelab.interrupts import apart
 from gatelab.memory import check_memory, free_memory, most_that_fits, ran_out
 from gatelab.ntk.kernels import Kernel
+from gatelab.ntk.modules import surveys
 from gatelab.ntk.modules.contraction import Factors, Outer, Rows, Sum, add_gram, add_tied, add_tile, cuts, product
 from gatelab.ntk.modules.samples import Outputs, Samples, check_finite, trainable
-from gatelab.ntk.modules.surveys import (
-    AHEAD,
-    Misfit,
-    Recorder,
-    Share,
-    Survey,
-    factors_of,
-    forward,
-    gradients,
-    plain_gradients,
-    survey,
-)
+from gatelab.ntk.modules.surveys import AHEAD, Misfit, Recorder, Share, Survey
 
 Memory = dict[type[Factors], Factors]  # the factors of a parameter for all samples, of each kind
 _COPIES = 3  # of the kernel: the sum, the next summand or the transpose, and the result
@@ -95,7 +85,7 @@ def empirical(
     if budget is None:
         budget = (free_memory(samples.device) - whole) / 2
     budget = real_number("budget", budget, above=0)
-    overview = survey(samples, parameters)
+    overview = surveys.survey(samples, parameters)
     with reporting(progress, "kernel") as report:
         try:
             K = kernel_sum(samples, parameters, overview, budget, batch, report)
@@ -160,15 +150,15 @@ def collect(
 
     def run(which: slice) -> tuple[Recorder, dict[int, Tensor | None]]:
         """Forward and backward for the samples in `which`: the calls, and the gradients by their numbers."""
-        recorder, values = forward(samples, known, which, survey.stretched)
+        recorder, values = surveys.forward(samples, known, which, survey.stretched)
         check_pass(recorder, values, survey)
-        by_result = gradients(values[:, column].sum(), [recorder.calls[k] for k in numbers])
+        by_result = surveys.gradients(values[:, column].sum(), [recorder.calls[k] for k in numbers])
         return recorder, dict(zip(numbers, by_result, strict=True))
 
     def keep(which: slice, recorder: Recorder, by_call: dict[int, Tensor | None]) -> None:
         for share in shares:
             try:
-                factors = factors_of(share.uses, recorder.calls, by_call, recorder.n)
+                factors = surveys.factors_of(share.uses, recorder.calls, by_call, recorder.n)
             except RuntimeError as error:
                 if ran_out(error):
                     raise
@@ -243,7 +233,7 @@ def jacobian(samples: Samples, free: list[nn.Parameter], column: int, which: sli
     def gradient(k: int) -> Tensor:
         with torch.enable_grad():
             value = samples.run(*samples.take(slice(k, k + 1)))[0, column]
-        return torch.cat([g.flatten() for g in plain_gradients(value, free)])
+        return torch.cat([g.flatten() for g in surveys.plain_gradients(value, free)])
 
     width = sum(p.numel() for p in free)
     rows = torch.empty(which.stop - which.start, width, dtype=samples.dtype, device=samples.device)
@@ -279,7 +269,7 @@ def operator(
     """
     parameters = trainable(model)
     samples = Samples.of(model, X, outputs, next(iter(parameters.values())))
-    overview = survey(samples, parameters)
+    overview = surveys.survey(samples, parameters)
     if batch is None:
         batch = min(samples.n, free_memory(samples.device) // (8 * max(1, overview.pass_bytes))) or 1
     batches = cuts(samples.n, whole_number("batch", batch, 1, of="samples"))
@@ -293,7 +283,8 @@ def operator(
         values = outputs_of(which, column)
         w = torch.zeros_like(values, requires_grad=True)
         slopes = torch.autograd.grad(values, weights, w, create_graph=True, allow_unused=True, materialize_grads=True)
-        return plain_gradients(torch.stack([(g * u).sum() for g, u in zip(slopes, way, strict=True)]).sum(), [w])[0]
+        derivative = torch.stack([(g * u).sum() for g, u in zip(slopes, way, strict=True)]).sum()
+        return surveys.plain_gradients(derivative, [w])[0]
 
     @torch.enable_grad()
     def times(v: np.ndarray) -> np.ndarray:
@@ -303,7 +294,7 @@ def operator(
             for column in range(overview.columns):
                 way = [torch.zeros_like(p) for p in weights]
                 for which in batches:
-                    slopes = plain_gradients(outputs_of(which, column) @ given[which], weights)
+                    slopes = surveys.plain_gradients(outputs_of(which, column) @ given[which], weights)
                     way = list(map(torch.add, way, slopes))
                 total += torch.cat([along(which, way, column).detach().double() for which in batches])
         return total.cpu().numpy()

@@ -10,18 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
+from gatelab.data import Problem
 from gatelab.errors import real_number, whole_number
 from gatelab.feedforward import AnyUnit
 from gatelab.feedforward import unit as as_unit
 from gatelab.solve.solution import Solution, Status, UnitLike, start, tensors
-
-if TYPE_CHECKING:
-    from gatelab.data import Problem
 
 _SMALL_GRADIENT = 1e-8
 

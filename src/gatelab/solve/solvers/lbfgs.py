@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 
+from gatelab.data import Problem
 from gatelab.errors import whole_number
 from gatelab.feedforward import unit as as_unit
 from gatelab.solve.solution import Solution, UnitLike, start
 from gatelab.solve.solvers.adam import follow_gradient, gradient_memory
-
-if TYPE_CHECKING:
-    from gatelab.data import Problem
 
 _PAIRS = 50
 memory = partial(gradient_memory, 2 * _PAIRS)

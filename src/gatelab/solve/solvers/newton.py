@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate, chain
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -20,14 +19,12 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, jacrev
 
 from gatelab.arrays import Array
+from gatelab.data import Problem
 from gatelab.errors import unknown_name, whole_number
 from gatelab.feedforward import AnyUnit, Network, factor_names
 from gatelab.feedforward import unit as as_unit
 from gatelab.interrupts import apart
 from gatelab.solve.solution import Solution, Status, UnitLike, mean_square, start, tensors
-
-if TYPE_CHECKING:
-    from gatelab.data import Problem
 
 Names = tuple[str, ...]
 # A loss, and its gradient (P,) and Hessian (P, P) in the chosen parameters.

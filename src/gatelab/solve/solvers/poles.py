@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.interpolate import AAA
 
 from gatelab.arrays import AnyArray as Array
+from gatelab.data import Problem
 from gatelab.errors import GatelabError, check_seed
 from gatelab.feedforward import AnyUnit, FunctionUnit, Network, Unit
 from gatelab.feedforward import unit as as_unit
@@ -26,9 +27,6 @@ from gatelab.solve.constructions import embedded, start_network
 from gatelab.solve.marquardt import Damping, descend
 from gatelab.solve.solution import Solution, Status, UnitLike, check_steps, mean_square, tensors
 from gatelab.solve.solvers import varpro
-
-if TYPE_CHECKING:
-    from gatelab.data import Problem
 
 # Rows of a search; the next number is tried where the error at all rows is larger than at these by the factor.
 _NODES, _RESOLVED = (96, 192, 384), 1.1

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations_with_replacement, count
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from gatelab.arrays import AnyArray as Array
 from gatelab.arrays import finite_array
+from gatelab.data import Problem
 from gatelab.display import Listener
 from gatelab.errors import GatelabError, check_seed, whole_number
 from gatelab.feedforward import AnyUnit, FunctionUnit, ModuleUnit, Network, Unit
@@ -42,9 +43,6 @@ from gatelab.solve.solution import (
     mean_square,
     tensors,
 )
-
-if TYPE_CHECKING:
-    from gatelab.data import Problem
 
 # Steps after each insertion while a network grows, and in a round; both end early if a step gains less than ROUGH.
 _GROWING_STEPS, _ROUND_STEPS, _ROUGH = 10, 8, 1e-3

@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from scipy.stats import rankdata
 
 from gatelab.arrays import Array
 from gatelab.dynamics import train
 from gatelab.dynamics.spectral import eigen, steps_until
 from gatelab.ntk import analytic
 from gatelab.plotting.facets import Facets, Overlay, draw_figure
-from gatelab.statistics import Interval, bootstrap
+from gatelab.statistics import Interval, bootstrap, spearman
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import limits
 from gatelab.studies.engine import Study, Table, Tables, geometric_mean, interval_at, interval_columns
@@ -207,12 +206,6 @@ def columns(tables: Tables, rows: Tables) -> Tables:
 # ---- predictions: how well a number of a kernel predicts the steps
 # Arrays of steps are (rates, targets, shares, draws, units, widths), of predictors (predictors, rates, targets, draws,
 # units, widths); draws are those of the rows.
-
-
-def spearman(x: Array, y: Array) -> Array:
-    """Rank correlations over the last axis."""
-    a, b = (rankdata(values, axis=-1) - (values.shape[-1] + 1) / 2 for values in (x, y))
-    return (a * b).sum(-1) / np.sqrt((a * a).sum(-1) * (b * b).sum(-1))
 
 
 def line_slope(x: Array, y: Array) -> Array:
