@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from gatelab import studies
 from gatelab.cli import app
 from gatelab.data import images
+from gatelab.linearization.builders import trained_maps
 from tiny_models import tiny
 
 ROOT = Path(__file__).parents[2]
@@ -42,6 +43,7 @@ SHORT = {
     "gap silu": f"{TRAIN} --seeds 2 --tokenizer bytes",
     "ladder --quick": "--text novel.txt --sizes tiny,mini --seeds 1 --steps 2 --batch 2 --lr 0.01",
     "ladder gelu": "--sizes tiny,mini,small --seeds 1 --steps 2 --batch 2 --lr 0.01 --device cpu",
+    "law": "--bootstrap 20",
     "linearize gelu --method optimal": "--m 17",
     "linearize gelu --method learned": "--m 4 --option steps=2",
     "plan": "--quality 0.2 --rows 8",
@@ -169,6 +171,7 @@ def test_an_example_of_the_help_works(line: str, folder: Path, monkeypatch: pyte
     monkeypatch.setenv("GATELAB_DATA", str(folder))
     monkeypatch.setenv("GATELAB_CACHE", str(folder / "cache"))
     monkeypatch.setattr(images, "CIFAR10_ROWS", 20)
+    monkeypatch.setattr(trained_maps, "_REFIT_ROWS", 256)
     words = line.removeprefix("gatelab ")
     if "--encrypted" in words and find_spec("tenseal") is None:
         pytest.skip("needs TenSEAL: pip install 'gatelab[encrypted]'")
