@@ -27,12 +27,15 @@ ROOT = Path(__file__).parents[2]
 GROUP: Any = typer.main.get_command(app)
 TRAIN = "--size tiny --steps 2 --batch 2 --evaluations 1 --device cpu"
 MODEL = "--length 16 --device cpu"
-# Options that make an example short, by its beginning; later options win, and its own are used all the same.
+# Options that make an example short, by its beginning; later options win, and its own are used all the same. Of few
+# neurons all knots are searched for, and fits take longer than those of twelve.
 SHORT = {
     "demo": "--max-width 2 --jobs 1",
-    "fit": "--width 3 --seeds 1",
+    "fit": "--width 12 --seeds 1",
+    "fit mlp --data": "--width 3 --seeds 1",
     "regress": "--width 1 --members 1",
-    "scale": "--widths 2,3 --seeds 1 --points 60 --jobs 1",
+    "regress flats.csv --target rooms --classify": "--width 1 --ridge 0.01 --members 1",
+    "scale": "--widths 12,13 --seeds 1 --points 100 --jobs 1",
     "scale glu mlp --data": "--widths 2,3 --steps 3 --jobs 1",
     "compare": "--budget 20 --seeds 1 --features 4 --d-model 8 --rows 60",
     "ntk": "--width 32",
