@@ -195,10 +195,11 @@ def test_reproduce_lists_every_study() -> None:
     assert all(r["name"] in text for r in rows) and "scaling/fig2" in [r["name"] for r in rows]
 
 
-def test_reproduce(here: Path) -> None:
+def test_reproduce(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = ok("reproduce", "scaling/fig3", "--quick", "--jobs", "1", "--out", "r")
     assert "paper" in text and "verdict" in text and max(map(len, text.splitlines())) <= 80
     assert "wrote r/scaling/fig3.svg" in text and (here / "r/scaling/fig3.svg").exists()
+    monkeypatch.setattr("gatelab.studies.reproduction.save", lambda figure, path: path.touch())
     (found,) = document("reproduce", "scaling/fig3", "--quick", "--jobs", "1")
     assert found["study"] == "scaling/fig3" and all(Path(f).exists() for f in found["files"])
     assert {"what", "value", "low", "high", "paper", "rule", "verdict", "ours", "because"} <= set(found["claims"][0])
@@ -285,6 +286,7 @@ def test_interrupted_reproduce_names_what_is_complete(monkeypatch: pytest.Monkey
         return honest(name, *args, **options)
 
     monkeypatch.setattr(studies, "reproduce", second_is_interrupted)
+    monkeypatch.setattr("gatelab.studies.reproduction.save", lambda figure, path: path.touch())
     try:
         result = run("reproduce", "scaling/fig3", "scaling/fig1", "--quick", "--jobs", "1")
     finally:

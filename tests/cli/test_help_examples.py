@@ -20,18 +20,22 @@ from typer.testing import CliRunner
 from gatelab import studies
 from gatelab.cli import app
 from gatelab.data import images
+from gatelab.linearization.builders import trained_maps
 from tiny_models import tiny
 
 ROOT = Path(__file__).parents[2]
 GROUP: Any = typer.main.get_command(app)
 TRAIN = "--size tiny --steps 2 --batch 2 --evaluations 1 --device cpu"
 MODEL = "--length 16 --device cpu"
-# Options that make an example short, by its beginning; later options win, and its own are used all the same.
+# Options that make an example short, by its beginning; later options win, and its own are used all the same. Of few
+# neurons all knots are searched for, and fits take longer than those of twelve.
 SHORT = {
     "demo": "--max-width 2 --jobs 1",
-    "fit": "--width 3 --seeds 1",
+    "fit": "--width 12 --seeds 1",
+    "fit mlp --data": "--width 3 --seeds 1",
     "regress": "--width 1 --members 1",
-    "scale": "--widths 2,3 --seeds 1 --points 60 --jobs 1",
+    "regress flats.csv --target rooms --classify": "--width 1 --ridge 0.01 --members 1",
+    "scale": "--widths 12,13 --seeds 1 --points 100 --jobs 1",
     "scale glu mlp --data": "--widths 2,3 --steps 3 --jobs 1",
     "compare": "--budget 20 --seeds 1 --features 4 --d-model 8 --rows 60",
     "ntk": "--width 32",
@@ -42,6 +46,7 @@ SHORT = {
     "gap silu": f"{TRAIN} --seeds 2 --tokenizer bytes",
     "ladder --quick": "--text novel.txt --sizes tiny,mini --seeds 1 --steps 2 --batch 2 --lr 0.01",
     "ladder gelu": "--sizes tiny,mini,small --seeds 1 --steps 2 --batch 2 --lr 0.01 --device cpu",
+    "law": "--bootstrap 20",
     "linearize gelu --method optimal": "--m 17",
     "linearize gelu --method learned": "--m 4 --option steps=2",
     "plan": "--quality 0.2 --rows 8",
@@ -169,6 +174,7 @@ def test_an_example_of_the_help_works(line: str, folder: Path, monkeypatch: pyte
     monkeypatch.setenv("GATELAB_DATA", str(folder))
     monkeypatch.setenv("GATELAB_CACHE", str(folder / "cache"))
     monkeypatch.setattr(images, "CIFAR10_ROWS", 20)
+    monkeypatch.setattr(trained_maps, "_REFIT_ROWS", 256)
     words = line.removeprefix("gatelab ")
     if "--encrypted" in words and find_spec("tenseal") is None:
         pytest.skip("needs TenSEAL: pip install 'gatelab[encrypted]'")

@@ -13,7 +13,6 @@ import pytest
 from typer.testing import CliRunner
 
 from gatelab.cli.application import app
-from gatelab.scaling_laws import ladder_power
 from gatelab.train import Ladder
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
@@ -114,7 +113,8 @@ def test_a_dry_run_says_what_it_would_take(text: Path) -> None:
 
 def test_the_power_of_a_design_is_that_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
     record = RESULTS / "ladder/enwik8.json"
-    table = ladder_power(Ladder.read(record).regime(1), sizes=[4e5, 3.2e6, 2.6e7], seeds=2, draws=100)
+    rows = [("units differ", "A", 0.98, 0.9, 2.0), ("exponents differ, against an offset", "Aa", 0.31, 0.22, np.nan)]
+    table = pd.DataFrame(rows, columns=["question", "true", "power", "power_f", "seeds_for_95"])
     designs = []
 
     def power(losses: Any, *, progress: Any, **design: Any) -> pd.DataFrame:
@@ -124,7 +124,7 @@ def test_the_power_of_a_design_is_that_of_python(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("gatelab.scaling_laws.ladder_power", power)
     how = ["ladder", "--record", str(record), "--power", "--sizes", "0.4M, 3.2M,26", "--seeds", "2"]
     document = json.loads(CliRunner().invoke(app, [*how, "--json"]).output)
-    assert pd.DataFrame(document["power"]).equals(table) and len(table) == 3
+    assert pd.DataFrame(document["power"]).equals(table)
     shown = CliRunner().invoke(app, how).output
     for row in document["power"]:
         numbers = f"{row['p']:.2g} +{row['power']:.2f} +{row['power_f']:.2f}"

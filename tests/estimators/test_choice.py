@@ -8,6 +8,7 @@ import pytest
 from gatelab import GatedRegressor, unit
 from gatelab.estimators.frames import TableRows
 from gatelab.estimators.squares import SquaresSearch, random_gates
+from gatelab.estimators.trees import Squares
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -43,7 +44,8 @@ def test_a_kinked_target_takes_trained_gates() -> None:
     assert model.score(plane(500, seed=1), np.abs(plane(500, seed=1).sum(1))) > 0.9999
 
 
-def test_what_is_given_is_not_chosen() -> None:
+def test_what_is_given_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Squares, "most", 20)
     x = plane(60)
     y = x[:, 0] * x[:, 1]
     options = {"random_state": 0, "starts": 1, "rounds": 0, "steps": 10}

@@ -26,7 +26,7 @@ class Meter(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        self.alive, self.peak = {}, 0
+        self.alive, self.most, self.peak = {}, 0, 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
@@ -35,8 +35,11 @@ class Meter(TorchDispatchMode):
             if isinstance(t, torch.Tensor) and t.untyped_storage().data_ptr() not in old:
                 storage = t.untyped_storage()
                 self.alive[storage.data_ptr()] = (StorageWeakRef(storage), storage.nbytes())
-        self.alive = {k: v for k, v in self.alive.items() if not v[0].expired()}
-        self.peak = max(self.peak, sum(size for _, size in self.alive.values()))
+                self.most += storage.nbytes()
+        if self.most > self.peak:  # else there is no new peak, whatever has been freed
+            self.alive = {k: v for k, v in self.alive.items() if not v[0].expired()}
+            self.most = sum(size for _, size in self.alive.values())
+            self.peak = max(self.peak, self.most)
         return out
 
 

@@ -140,8 +140,8 @@ def test_repeats_are_drawn_together():
     """Each run ten times over tells nothing new: intervals stay as wide. Drawn one by one they would be a third."""
     P, D = paper_sizes(5, 5)
     L = noisy(gl.Law(**CHINCHILLA), P, D, 0.01, 3)
-    once = gl.fit_law(P, D, L, bootstrap=100)
-    often = gl.fit_law(*(np.tile(z, 10) for z in (P, D, L)), bootstrap=100)
+    once = gl.fit_law(P, D, L, bootstrap=40)
+    often = gl.fit_law(*(np.tile(z, 10) for z in (P, D, L)), bootstrap=40)
     assert often.a == pytest.approx(once.a, rel=1e-6)
     ratio = np.subtract(*often.intervals.a) / np.subtract(*once.intervals.a)
     assert 0.8 < ratio < 1.25
@@ -254,13 +254,13 @@ def test_the_allocation_is_the_minimum_on_its_curve():
 
 
 def test_table_band_and_progress(monkeypatch):
-    monkeypatch.setattr(laws, "_POINTS_AT_ONCE", 2000)
+    monkeypatch.setattr(laws, "_POINTS_AT_ONCE", 600)
     P, D = paper_sizes()
     seen = []
     law = gl.fit_law(
-        P, D, noisy(gl.Law(**CHINCHILLA), P, D, 0.01, 0), bootstrap=100, progress=lambda *done: seen.append(done)
+        P, D, noisy(gl.Law(**CHINCHILLA), P, D, 0.01, 0), bootstrap=30, progress=lambda *done: seen.append(done)
     )
-    assert seen[-1] == (100, 100) and len(seen) > 1
+    assert seen[-1] == (30, 30) and len(seen) > 1
     rows = law.table().set_index("constant")
     assert list(rows.index) == list(NAMES)
     assert (rows.low <= rows.value).all() and (rows.value <= rows.high).all()

@@ -375,9 +375,9 @@ def test_the_limit_of_no_network_is_refused(width):
 
 def test_seeds_can_be_given_one_by_one() -> None:
     p = gl.problem("exp(x)", n=200)
-    study = gl.scaling("mlp", p, [13, 14], seeds=[3, 4], jobs=1)
+    study = gl.scaling("mlp", p, [13, 14], seeds=[3, 4], jobs=1, starts=1)
     assert sorted(study.table()["seed"]) == [3, 3, 4, 4]
-    both = gl.scaling("mlp", p, [13], seeds=5, jobs=1).table().set_index("seed")["test_rmse"]
+    both = gl.scaling("mlp", p, [13], seeds=5, jobs=1, starts=1).table().set_index("seed")["test_rmse"]
     assert study.table().set_index(["width", "seed"])["test_rmse"][13, 4] == both[4]
     for wrong in ([], [-1], 0):
         with pytest.raises(gl.GatelabError, match="seed"):

@@ -114,7 +114,7 @@ def test_tables_that_determine_nothing_are_refused(change, words: str) -> None:
 
 
 def test_a_law_whose_exponent_differs_is_preferred_and_predicts_with_it() -> None:
-    laws = fit_token_laws(table({"plain": {}, "gated": {"b": 0.8}}, deviation=0.002), draws=100, progress=False)
+    laws = fit_token_laws(table({"plain": {}, "gated": {"b": 0.8}}, deviation=0.002), draws=60, progress=False)
     assert laws.preferred == "ABb"
     made = laws.predictions(("plain", "gated"), [16e6], 1.6e8, seeds=3, draws=200).set_index("loss")
     truth = 0.35 * 32**-0.5 - 0.35 * 32**-0.8

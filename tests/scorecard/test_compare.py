@@ -98,7 +98,7 @@ def test_what_was_fitted_is_compared_or_left_out_with_a_reason():
 
 def test_points_that_the_slope_leaves_out_are_named():
     x = np.linspace(-1, 1, 40)
-    card = compare(["mlp", "bilinear"], (x, x**2), widths=[1, 6], seeds=1, features=64, d_model=8)
+    card = compare(["mlp", "bilinear"], (x, x**2), widths=[1, 6], seeds=1, features=16, d_model=8)
     absent = card.left_out()
     flagged = {(p.unit, p.width, p.flag) for p in card.scaling.points if p.flag}
     left = {(unit, width, why) for unit, width, _, why, _ in absent.to_numpy().tolist() if why != "budget"}

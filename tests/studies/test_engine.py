@@ -112,17 +112,17 @@ def test_one_formatter_makes_all_texts() -> None:
 
 def test_a_study_measures_its_grid_and_averages_over_seeds(tmp_path: Path) -> None:
     ticks: list[tuple[int, int]] = []
-    request = Request(progress=lambda done, total: ticks.append((done, total)), sweep={"store": tmp_path / "runs.db"})
-    outcome = STUDY.run(request)
+    how: dict[str, Any] = {"jobs": 1, "sweep": {"store": tmp_path / "runs.db"}}
+    outcome = STUDY.run(Request(**how, progress=lambda done, total: ticks.append((done, total))))
     table = outcome.tables["made-up"]
     assert list(table["q"][:3]) == [1, 2, 3] and len(table) == 12 and set(table["seeds"]) == {4}
     row = table[(table["unit"] == "glu") & (table["n"] == 8) & (table["q"] == 2)].iloc[0]
     assert row["error"] == pytest.approx(8.0) and row["error_low"] < 8 < row["error_high"]
     assert outcome.claims[0].verdict == "reproduced" and (16, 16) in ticks
     again: list[Any] = []
-    STUDY.run(Request(sweep={"store": tmp_path / "runs.db"}, progress=lambda *state: again.append(state)))
+    STUDY.run(Request(**how, progress=lambda *state: again.append(state)))
     assert len(again) == 17  # read from the store, cell by cell
-    assert len(STUDY.run(Request(quick=True)).tables["made-up"]) == 12
+    assert len(STUDY.run(Request(quick=True, jobs=1)).tables["made-up"]) == 12
 
 
 def test_cells_are_computed_in_another_process_too() -> None:

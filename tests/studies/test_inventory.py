@@ -219,13 +219,13 @@ def test_a_study_makes_the_claims_that_it_answers_with(name: str, claims: Claims
 # ---- against the committed records
 
 
-def test_reconstructed_formulas_and_claims_outside_the_conditions_never_differ() -> None:
-    own = {name: claims for name, claims in KEPT.items() if name.startswith("ntk/")}
+def test_reconstructed_formulas_and_claims_outside_the_conditions_never_differ(claims: Claims) -> None:
+    own = {name: kept for name, kept in KEPT.items() if name.startswith("ntk/")}
     own |= committed("ntk/fig6") | committed("ntk/steps")
-    own["ntk/appendix-d-whole"] = study("ntk/appendix-d-whole").run(Request(jobs=1)).claims
+    own["ntk/appendix-d-whole"] = claims("ntk/appendix-d-whole")
     lost = [(item, answer.claim) for item, answer in answers(own).items() if LOST.search(item.why)]
     assert len(lost) > 20 and "differs" not in {claim.verdict for _, claim in lost}
-    outside = [claim for claims in own.values() for claim in claims if claim.outside]
+    outside = [claim for made in own.values() for claim in made if claim.outside]
     assert len(outside) == 28 and "differs" not in {claim.verdict for claim in outside}
     # Eq. 5 is for m much larger than d: at m = d and at m = 10 d it is not.
     assert {claim.verdict for claim in outside if claim.place.startswith("eq. 5, m =")} <= {"new", "outside"}

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,14 @@ from gatelab.studies import engine as catalogue
 from gatelab.studies.definition import Outcome, Request
 
 NAME = "scaling/fig3"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def empty_pictures() -> Iterator[None]:
+    """Drawing takes longer than all else here; tests of studies look at pictures."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gatelab.studies.reproduction.save", lambda figure, path: path.touch())
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -138,21 +138,20 @@ def views(figure: Figure) -> list[list[Any]]:
     A box is x, y, width and height in points from the top left, and the size on its x axes, "" for any. The list is
     empty unless there are panels against n and against P.
     """
-    figure.draw_without_rendering()
-    found: list[list[Any]] = []
+    found: list[tuple[list[Any], str]] = []
     for part in figure.subfigs or [figure]:
         columns: dict[Any, list[Any]] = {}
         for axes in part.axes:
             place = axes.get_subplotspec()
             columns.setdefault(place and place.colspan.start, []).append(axes)
         sizes = {against(axes.get_xlabel()) for axes in part.axes} - {""}
-        for column in columns.values():
-            size = "".join({against(axes.get_xlabel()) for axes in column} - {""})
-            boxes = [box for axes in column if (box := axes.get_tightbbox())]
-            found.append([*_points(figure, Bbox.union(boxes)), size])
-        for legend in part.legends:
-            found.append([*_points(figure, legend.get_window_extent()), "".join(sizes) * (len(sizes) == 1)])
-    return found if {"n", "P"} <= {box[4] for box in found} else []
+        found += [(own, "".join({against(axes.get_xlabel()) for axes in own} - {""})) for own in columns.values()]
+        found += [([legend], "".join(sizes) * (len(sizes) == 1)) for legend in part.legends]
+    if not {"n", "P"} <= {size for _, size in found}:
+        return []
+    figure.draw_without_rendering()
+    boxes = [[box for artist in artists if (box := artist.get_tightbbox())] for artists, _ in found]
+    return [[*_points(figure, Bbox.union(own)), size] for own, (_, size) in zip(boxes, found, strict=True)]
 
 
 def against(label: str) -> str:
