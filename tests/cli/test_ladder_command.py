@@ -113,8 +113,8 @@ def test_a_dry_run_says_what_it_would_take(text: Path) -> None:
 
 def test_the_power_of_a_design_is_that_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
     record = RESULTS / "ladder/enwik8.json"
-    rows = [("units differ", "A", 0.98, 0.9, 2.0), ("exponents differ, against an offset", "Aa", 0.31, 0.22, np.nan)]
-    table = pd.DataFrame(rows, columns=["question", "true", "power", "power_f", "seeds_for_95"])
+    rows = [("units differ", "A", 0.02, 0.98, 0.9, 2.0), ("exponents differ", "Aa", 0.4, 0.31, 0.22, np.nan)]
+    table = pd.DataFrame(rows, columns=["question", "true", "p", "power", "power_f", "seeds_for_95"])
     designs = []
 
     def power(losses: Any, *, progress: Any, **design: Any) -> pd.DataFrame:
