@@ -182,7 +182,7 @@ def test_an_example_of_the_help_works(line: str, folder: Path, monkeypatch: pyte
         few = [study for study in studies.all_studies() if study.name in ("scaling/fig3", "linearize/table1")]
         monkeypatch.setattr(studies, "all_studies", lambda: few)
     if "3f8a" in line:
-        listed = json.loads(run("gatelab results list --store runs.db --json").stdout)
+        listed = json.loads(run("gatelab results list --json").stdout)
         line = line.replace("3f8a", next(iter(re.findall(r'"key": "(\w+)"', json.dumps(listed)))))
     if "--p-column" in line:
         line = line.replace("runs.csv", "runs2.csv")
