@@ -1,7 +1,7 @@
 """Numbers that may rank the eighteen units of docs/results/ladder-design.md: `python -m benchmarks.gain_scores OUT`.
 
 κ of the tangent kernel on Gaussian rows, κ without its largest eigenvalue, the share of the mean in the second moment
-of a neuron, and the slope of the error in one dimension (`--slopes`, which takes an hour). A number that OUT has is not
+of a neuron, and the slope of the error in one dimension (`--slopes`, which takes minutes). A number that OUT has is not
 computed again.
 """
 
@@ -65,7 +65,7 @@ def scores_of(unit: AnyUnit) -> dict[str, float]:
 
 def main(
     out: Path,
-    slopes: Annotated[bool, typer.Option("--slopes", help="The slopes too, which takes an hour.")] = False,
+    slopes: Annotated[bool, typer.Option("--slopes", help="The slopes too, which takes minutes.")] = False,
 ) -> None:
     """Write the scores of all units to OUT."""
     scores: dict[str, dict[str, float]] = {name: {} for name in (KAPPA, BULK, MEAN, SLOPE)}

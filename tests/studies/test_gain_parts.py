@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from gatelab.studies.ladder.gain import (
     CROSSING,
@@ -14,8 +16,10 @@ from gatelab.studies.ladder.gain import (
     NEITHER,
     PAIRS,
     UNGATED_LOWER,
+    change_table,
     early_table,
     later_claims,
+    later_tables,
     prediction_table,
     rank_table,
     share_table,
@@ -84,6 +88,48 @@ def test_the_share_of_the_gain_is_that_of_the_means_and_noise_in_common_does_not
     assert centered["fieller_low"] < 0.4 < centered["fieller_high"]
     assert centered["share_high"] - centered["share_low"] < 0.3
     assert centered["gain_low"] < 0.015 < centered["gain_high"]
+
+
+def test_p_values_are_those_of_paired_t_tests_corrected_within_a_variant() -> None:
+    adamw, sgd = (mechanism_rows(GAINS, 0.004, seed=seed) for seed in (0, 1))
+    made = share_table(pd.concat([adamw, sgd.assign(optimizer="sgd")])).set_index(["variant", "optimizer"])
+    for name, rows in (("adamw", adamw), ("sgd", sgd)):
+        wide = rows.pivot(index="seed", columns=["unit", "variant"], values="averaged")
+        for variant in ("centered", "output bias"):
+            p = stats.ttest_rel(wide["gelu", ""], wide["gelu", variant]).pvalue
+            assert made.loc[(variant, name), "p"] == pytest.approx(p)
+    for _, own in made.groupby(level="variant"):  # Holm's of two: twice the smaller, then the larger of both
+        least, most = sorted(own["p"])
+        assert sorted(own["p_holm"]) == pytest.approx(sorted([min(2 * least, 1), max(min(2 * least, 1), most)]))
+
+
+def test_changes_are_the_gain_of_the_gate_and_what_the_variants_recover() -> None:
+    shares = share_table(mechanism_rows(GAINS, 0.001)).set_index("variant")
+    made = change_table(shares.reset_index()).set_index("variant")
+    assert list(made.index) == ["gate", "centered", "output bias"]
+    for end in ("", "_low", "_high"):
+        assert made.loc["gate", f"recovered{end}"] == shares.loc["centered", f"gain{end}"]
+        assert made.loc["centered", f"recovered{end}"] == shares.loc["centered", f"recovered{end}"]
+
+
+def test_a_repetition_is_analyzed_by_its_own_seeds_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Centering helps in the first six seeds by 0.006 and in the other six by 0.012."""
+    first = mechanism_rows(GAINS, 0.0005)
+    other = mechanism_rows(GAINS | {("gelu", "centered"): 0.012}, 0.0005, seed=1)
+    other = other[other["variant"] != "output bias"].assign(kind="repetition", seed=lambda t: t["seed"] + 6)
+    kernel = first[:1].assign(kind="kernel", when="end", rows=8, largest=4.0, second=2.0, smallest=1.0)
+    (tmp_path / "results/ladder").mkdir(parents=True)
+    record = pd.concat([first, other, kernel]).to_json(orient="records", lines=True)
+    (tmp_path / "results/ladder/mechanism.jsonl").write_text(record)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("gatelab.studies.ladder.gain.record_folders", lambda: [tmp_path / "results"])
+    made = later_tables(pd.DataFrame())
+    assert {"shares", "kernels", "changes", "repeated"} == set(made)
+    assert made["shares"].set_index("variant").loc["centered", "recovered"] == pytest.approx(0.006, abs=0.001)
+    (row,) = made["repeated"].to_dict("records")
+    assert row["variant"] == "centered" and row["recovered"] == pytest.approx(0.012, abs=0.001)
+    titles = [claim.what for claim in later_claims(made)]
+    assert sum("six other seeds" in title for title in titles) == 1 and len(titles) == 3
 
 
 def test_shares_of_no_gain_are_not_defined() -> None:

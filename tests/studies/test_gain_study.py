@@ -89,3 +89,6 @@ def test_the_factor_of_tokens_is_where_the_curve_has_the_loss() -> None:
     assert token_factor(curve, pd.Series([1.4, 1.6]), 2.0) == pytest.approx(2**0.5)
     assert token_factor(curve, pd.Series([1.0]), 4.0) == pytest.approx(1.0)
     assert np.isnan(token_factor(curve, pd.Series([-0.1]), 8.0))
+    assert np.isnan(token_factor(curve * 0, pd.Series([0.0]), 8.0))  # it does not fall
+    convex = pd.Series(1 / tokens, curve.index)  # has 0.375 at 8/3, a line in log tokens has it at 2.83
+    assert token_factor(convex, pd.Series([0.375]), 1.0) == pytest.approx(8 / 3, rel=0.025)
