@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,13 +12,16 @@ from scipy import stats
 from gatelab.studies.ladder.gain import (
     CROSSING,
     GATED_LOWER,
+    LAST,
     NEITHER,
     PAIRS,
+    PRIMARY,
     UNGATED_LOWER,
+    by_weights,
     change_table,
     early_table,
     later_claims,
-    later_tables,
+    mechanism_tables,
     prediction_table,
     rank_table,
     share_table,
@@ -27,7 +29,8 @@ from gatelab.studies.ladder.gain import (
 )
 
 STEPS = [0, 10, 20, 40, 80]
-MEASURED = ("measured", "measured_low", "measured_high")
+KEYS = ["pair", "optimizer", "unit", "variant", "loss", "parameters", "score"]
+EMPTY = dict.fromkeys(("early", "shares", "repeated", "predicted", "text", "ranks"), pd.DataFrame(columns=KEYS))
 
 
 def early_rows(apart: dict[str, list[float]], deviation: float = 0.002) -> pd.DataFrame:
@@ -112,24 +115,31 @@ def test_changes_are_the_gain_of_the_gate_and_what_the_variants_recover() -> Non
         assert made.loc["centered", f"recovered{end}"] == shares.loc["centered", f"recovered{end}"]
 
 
-def test_a_repetition_is_analyzed_by_its_own_seeds_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repetition_is_analyzed_by_its_own_seeds_alone() -> None:
     """Centering helps in the first six seeds by 0.006 and in the other six by 0.012."""
     first = mechanism_rows(GAINS, 0.0005)
     other = mechanism_rows(GAINS | {("gelu", "centered"): 0.012}, 0.0005, seed=1)
     other = other[other["variant"] != "output bias"].assign(kind="repetition", seed=lambda t: t["seed"] + 6)
-    kernel = first[:1].assign(kind="kernel", when="end", rows=8, largest=4.0, second=2.0, smallest=1.0)
-    (tmp_path / "results/ladder").mkdir(parents=True)
-    record = pd.concat([first, other, kernel]).to_json(orient="records", lines=True)
-    (tmp_path / "results/ladder/mechanism.jsonl").write_text(record)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("gatelab.studies.ladder.gain.record_folders", lambda: [tmp_path / "results"])
-    made = later_tables(pd.DataFrame())
-    assert {"shares", "kernels", "changes", "repeated"} == set(made)
-    assert made["shares"].set_index("variant").loc["centered", "recovered"] == pytest.approx(0.006, abs=0.001)
-    (row,) = made["repeated"].to_dict("records")
-    assert row["variant"] == "centered" and row["recovered"] == pytest.approx(0.012, abs=0.001)
-    titles = [claim.what for claim in later_claims(made)]
+    kernel = first[:1].assign(kind="kernel", when="end", rows=8, lr=0.1, largest=4.0, second=2.0, smallest=1.0)
+    made = mechanism_tables(pd.concat([first, other, kernel]).assign(bits=lambda t: t["averaged"]))
+    shares, repeated = (made[name].set_index(["losses", "variant"])["recovered"] for name in ("shares", "repeated"))
+    assert shares[PRIMARY, "centered"] == pytest.approx(0.006, abs=0.001)
+    assert repeated.index.tolist() == [(PRIMARY, "centered"), (LAST, "centered")]
+    assert repeated[PRIMARY, "centered"] == pytest.approx(0.012, abs=0.001)
+    titles = [claim.what for claim in later_claims(EMPTY | made)]
     assert sum("six other seeds" in title for title in titles) == 1 and len(titles) == 3
+
+
+def test_claims_cover_the_last_weights_too() -> None:
+    """Last weights, on which centering recovers nothing, move the lower end and not the value."""
+    rows = mechanism_rows(GAINS, 0.001)
+    worse = rows["averaged"] + 0.006 * (rows["variant"] == "centered")
+    shares = by_weights(share_table, rows.assign(bits=worse)).query("variant == 'centered'")
+    (claim,) = later_claims(EMPTY | {"shares": shares})
+    first, last = shares.to_dict("records")
+    assert claim.value == first["share"] and claim.high == max(first["share_high"], first["fieller_high"])
+    assert claim.low == min(last["share_low"], last["fieller_low"]) < 0 < first["share_low"]
+    assert claim.support["p by Holm"] == max(first["p_holm"], last["p_holm"])
 
 
 def test_shares_of_no_gain_are_not_defined() -> None:
@@ -146,19 +156,14 @@ def test_fiellers_intervals_hold_the_share_as_often_as_they_say_and_bootstraps_l
     assert 80 <= inside[0] < inside[1]
 
 
-def test_claims_of_crossings_and_shares_take_the_wider_interval() -> None:
+def test_claims_of_crossings_say_at_which_steps() -> None:
     early = early_table(early_rows({"relu2": [-0.1, -0.1, 0.1, 0.1], "gelu": [0.1, 0.1, 0.1, 0.1]}))
-    shares = share_table(mechanism_rows(GAINS, 0.001))
-    made = {claim.what: claim for claim in later_claims({"early": early, "shares": shares})}
+    made = {claim.what: claim for claim in later_claims(EMPTY | {"early": early})}
     crossing = made["relu2 - swiglu: the ungated unit leads early and is overtaken"]
     assert crossing.verdict == "reproduced"
     assert list(crossing.support.values()) == [[10, 20], [40, 80]]
     assert made["gelu - swiglu: the ungated unit leads early and is overtaken"].verdict == "differs"
-    share, row = made["share of the gate's gain over gelu, centered, adamw"], shares.iloc[0]
-    assert (share.low, share.high) == (
-        min(row["share_low"], row["fieller_low"]), max(row["share_high"], row["fieller_high"])
-    )  # fmt: skip
-    noise = later_claims({"early": early_table(early_rows({}, deviation=0.1))})
+    noise = later_claims(EMPTY | {"early": early_table(early_rows({}, deviation=0.1))})
     assert {claim.verdict for claim in noise} == {"undecided"}
 
 
@@ -173,27 +178,12 @@ def test_a_prediction_holds_if_the_mean_of_the_seeds_lies_inside() -> None:
         for unit, own in losses.items()
         for seed, loss in enumerate(own)
     )
-    made = prediction_table(predicted, rows)
+    made = prediction_table(predicted.assign(value=0.02), rows)
     assert made["held"].tolist() == [False, True]  # 60 has no trainings yet
     assert made["measured"].tolist() == pytest.approx([1.14, 0.02])
     assert made["measured_high"].iloc[1] == pytest.approx(0.02)  # paired by seed
-
-
-def test_parts_that_have_only_begun_give_no_table() -> None:
-    rows = pd.DataFrame({"kind": "units", "unit": u, "seed": s, "averaged": 1.0} for u in ("a", "b") for s in range(3))
-    assert rank_table(rows, {"κ": {"a": 1.0, "b": 2.0}}).empty
-    assert text_table(rows.assign(unit="swiglu").drop_duplicates("seed")).empty
-    some = mechanism_rows(GAINS, 0.001).assign(averaged=lambda t: t["averaged"].where(t["seed"] == 0))
-    assert share_table(some).empty  # one seed
-
-
-def test_claims_of_predictions_say_whether_they_held() -> None:
-    table = pd.DataFrame(
-        [("relu2 - swiglu", 26e6, 0.02, 0.01, 0.03, 0.025, 0.02, 0.03, 3, True)],
-        columns=["loss", "parameters", "value", "low", "high", *MEASURED, "seeds", "held"],
-    )
-    (claim,) = later_claims({"predicted": table})
-    assert (claim.value, claim.support["inside"], claim.support["seeds"]) == (0.025, "yes", 3)
+    claims = list(later_claims(EMPTY | {"predicted": made}))
+    assert [(claim.support["inside"], claim.support["seeds"]) for claim in claims] == [("no", 3), ("yes", 3)]
 
 
 def test_differences_on_another_text_are_paired() -> None:
@@ -218,8 +208,8 @@ def test_ranks_are_spearmans() -> None:
         for unit, score in scores.items()
         for s in range(3)
     )
-    made = rank_table(rows, {"κ": scores, "slope": {unit: scores[unit] for unit in units[:10]}}).set_index("score")
+    made = rank_table(rows, {"κ": scores}).set_index("score")
     means = rows.groupby("unit")["averaged"].mean()
     assert made.loc["κ", "correlation"] == pytest.approx(spearmanr(means, [scores[u] for u in means.index]).statistic)
     assert made.loc["κ", "correlation_low"] < made.loc["κ", "seeds"] < made.loc["κ", "correlation_high"]
-    assert made["units"].tolist() == [18, 10]
+    assert made.loc["κ", "units"] == 18

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +27,7 @@ from gatelab.statistics import LEVEL, Interval, bootstrap, holm, resampled, t_in
 from gatelab.studies.claims import Claim
 from gatelab.studies.definition import Request
 from gatelab.studies.engine import Study, Table, Tables, averaged, interval_at, interval_columns
-from gatelab.studies.records import read_record, record_folders, record_path
+from gatelab.studies.records import read_record, record_path
 from gatelab.train.rates import at_end, best_rate, excess
 
 COMMAND = "python -m benchmarks.gpu_gain results/ladder"
@@ -43,12 +43,12 @@ DRAWS, FEWER, QUICK_DRAWS = 1000, 300, 20  # simulated tables per test: primary,
 TOKENS, PARAMETERS = "per doubling of tokens", "per doubling of parameters"
 COVERS = "The interval covers both rules of variance and all alternative analyses."
 LATER = "A t-interval over sizes, which is not part of the design."
-RANKED = "The interval is over units, by Fisher's z; p is not corrected for the number of scores."
-WIDER = "The interval covers the bootstrap's and Fieller's, over seeds."
+RANKED = "The interval is over units, by Fisher's z, with averaged and last weights; p is not corrected."
+BOTH = "The interval covers averaged and last weights."
+WIDER = "The interval covers the bootstrap's and Fieller's, over seeds, with averaged and last weights."
 SHOWN, NONE = ["relu2 - swiglu", "gelu - geglu"], {"no difference": 0.0}
 PREDICTED = {size: replace(DECODER_SIZES[size], taps=4).body_count("swiglu") for size in ("26M", "60M")}
 PREDICTED_TOKENS, PREDICTED_SEEDS = 10986 * 16 * 512, 3
-LEAST_RANKED = 4  # units of a rank correlation
 RUNS = 500  # trainings of the design: 5 sizes, 5 numbers of tokens, 4 units, 5 seeds
 STUDY = Study(
     "ladder/gain",
@@ -85,8 +85,9 @@ def tables(request: Request) -> Tables:
     rows = record_rows("grid")
     grid = rows[rows["kind"] == "grid"].sort_values(["parameters", "tokens", "unit", "seed"])
     sweeps = rate_table(rows[rows["kind"] == "sweep"], grid)
-    made = {**analysis(grid, sweeps, quick=request.quick), "rates": sweeps}
-    return made | later_tables(made["predictions"])
+    larger = record_rows("prediction").query("kind == 'prediction'")
+    made = analysis(grid, sweeps, quick=request.quick) | {"differences": difference_table(pd.concat([grid, larger]))}
+    return made | {"rates": sweeps} | later_tables(made["predictions"])
 
 
 def record_rows(name: str) -> Table:
@@ -96,24 +97,30 @@ def record_rows(name: str) -> Table:
 
 
 def later_tables(predicted: Table) -> dict[str, Table]:
-    """The tables of the design's parts after the grid that have trainings, and not only sweeps of rates."""
-    parts = ("prediction", "early", "mechanism", "text", "units")
-    there = [name for name in parts if any((folder / f"ladder/{name}.jsonl").is_file() for folder in record_folders())]
-    rows = {name: own for name, own in ((name, record_rows(name)) for name in there) if set(own["kind"]) - {"sweep"}}
-    made = {}
-    if "prediction" in rows:
-        made["predicted"] = prediction_table(predicted, rows["prediction"])
-    if "mechanism" in rows:
-        own = rows["mechanism"]
-        made |= {"shares": share_table(own[own["kind"] == "mechanism"]), "kernels": kernel_table(own)}
-        made["repeated"] = share_table(own[own["kind"] == "repetition"])
-        made["changes"] = change_table(made["shares"])
-    if "units" in rows:
-        scores = read_record("ladder/unit-scores.json", "python -m benchmarks.gain_scores", "minutes")["scores"]
-        made["ranks"] = rank_table(rows["units"], scores)
-    tables_of = {"early": early_table, "text": text_table}
-    made |= {name: table(rows[name]) for name, table in tables_of.items() if name in rows}
-    return {name: table for name, table in made.items() if len(table)}  # a part may have begun without any comparison
+    """The tables of the design's parts after the grid."""
+    scores = read_record("ladder/unit-scores.json", "python -m benchmarks.gain_scores", "minutes")["scores"]
+    return {
+        "predicted": by_weights(lambda rows: prediction_table(predicted, rows), record_rows("prediction")),
+        "early": early_table(record_rows("early")),
+        **mechanism_tables(record_rows("mechanism")),
+        "text": by_weights(text_table, record_rows("text")),
+        "ranks": by_weights(lambda rows: rank_table(rows, scores), record_rows("units")),
+    }
+
+
+def mechanism_tables(rows: Table) -> dict[str, Table]:
+    """Shares of the gate's gain with the first seeds and, repeated, with others; changes of losses; kernels."""
+    of = dict(list(rows.groupby("kind")))
+    shares, repeated = (by_weights(share_table, of[kind]) for kind in ("mechanism", "repetition"))
+    both = pd.concat([shares, repeated.assign(optimizer="sgd, other seeds")])
+    changes = change_table(both[both["losses"] == PRIMARY])
+    return {"shares": shares, "kernels": kernel_table(of["kernel"]), "repeated": repeated, "changes": changes}
+
+
+def by_weights(table: Callable[[Table], Table], rows: Table) -> Table:
+    """A table of the averaged weights' losses and, as the alternative analysis, of those of the last weights."""
+    last = table(rows.assign(averaged=rows["bits"]))
+    return pd.concat([table(rows).assign(losses=PRIMARY), last.assign(losses=LAST)], ignore_index=True)
 
 
 def rate_table(sweeps: Table, grid: Table) -> Table:
@@ -149,7 +156,7 @@ def analysis(grid: Table, rates: Table, *, quick: bool) -> dict[str, Table]:
         for reference, unit in PAIRS:
             P, D = (interval_columns(of, laws.factor(unit, reference, of)) for of in ("parameters", "tokens"))
             factors.append({"losses": name, "unit": unit, "reference": reference, **P, **D})
-    means = {"differences": difference_table(grid), "cells": cells, "deviations": deviations}
+    means = {"cells": cells, "deviations": deviations}
     both = {name: pd.concat(parts, ignore_index=True) for name, parts in (("trends", trends), ("tests", tests))}
     return {**means, **both, "factors": pd.DataFrame(factors), "predictions": predicted}
 
@@ -171,7 +178,7 @@ def analyses(grid: Table, rates: Table, deviations: Table) -> dict[str, Table]:
 
 
 def difference_table(grid: Table) -> Table:
-    """Paired differences of units at every size and number of tokens, with t-intervals over seeds."""
+    """Paired differences of units at every size and number of tokens that has both, with t-intervals over seeds."""
     rows: list[dict[str, Any]] = []
     keys = ["size", "parameters", "tokens", "steps"]
     wide = grid.pivot_table(index=[*keys, "seed"], columns="unit", values="averaged")
@@ -188,7 +195,7 @@ def difference_table(grid: Table) -> Table:
 def token_factor(curve: Table, losses: Table, tokens: float) -> float:
     """The tokens with which a falling curve has the mean of these losses, over `tokens`; NaN out of its range."""
     means = curve.dropna().groupby("tokens").mean()[::-1]  # from the lowest loss on
-    if not (means.is_unique and means.is_monotonic_increasing):
+    if len(means) < 2 or not (means.is_unique and means.is_monotonic_increasing):
         return np.nan
     place = PchipInterpolator(means, np.log(means.index.to_numpy(float)), extrapolate=False)
     return float(np.exp(place(losses.mean())) / tokens)
@@ -201,7 +208,6 @@ def prediction_table(predicted: Table, rows: Table) -> Table:
     """Predictions next to the means of the trainings that they are for, and whether these lie inside the interval."""
     trained = rows[rows["kind"] == "prediction"]
     wide = trained.pivot_table(index=["parameters", "seed"], columns="unit", values="averaged")
-    wide = wide.reindex(columns=["swiglu", "relu2"])  # one of them may still be missing
     made = []
     for _, row in predicted.iterrows():
         first, _, second = row["loss"].partition(" - ")
@@ -220,8 +226,6 @@ def early_table(rows: Table) -> Table:
     made: list[dict[str, Any]] = []
     for first, second in PAIRS:
         seeds = sorted({s for unit, s in curves if unit == first} & {s for unit, s in curves if unit == second})
-        if len(seeds) < 2:
-            continue
         a, b = (np.array([curves[unit, seed]["losses"] for seed in seeds]) for unit in (first, second))
         apart, steps = (a - b)[:, 1:], curves[first, seeds[0]]["measured"][1:]  # all units start from one head of zeros
         tested: Any = stats.ttest_1samp(apart, 0.0)
@@ -261,8 +265,6 @@ def share_table(trained: Table) -> Table:
             if not all(column in wide for column in columns):
                 continue
             plain, other, gated = wide[columns].dropna().to_numpy().T
-            if len(plain) < 2:  # the others diverged
-                continue
             gain, own = t_interval(plain - gated), t_interval(plain - other)
             row = {"optimizer": optimizer, "unit": unit, "variant": variant, "seeds": len(plain)}
             row |= {**interval_columns("gain", gain), **interval_columns("recovered", own)}
@@ -295,31 +297,26 @@ def fieller_columns(part: Array, whole: Array) -> dict[str, float]:
 
 def kernel_table(rows: Table) -> Table:
     own = rows[rows["kind"] == "kernel"]
-    made = own[["optimizer", "unit", "variant", "when", "seed", "rows"]]
+    made = own[["optimizer", "unit", "variant", "when", "seed", "rows", "lr", "largest"]]
     return made.assign(condition=own["largest"] / own["smallest"], bulk=own["second"] / own["smallest"])
 
 
 def text_table(rows: Table) -> Table:
     """Differences of units on another text, paired by seed."""
     wide = rows.pivot_table(index="seed", columns="unit", values="averaged")
-    there = [pair for pair in PAIRS if {*pair} <= {*wide}]
-    apart = {f"{a} - {b}": t_interval((wide[a] - wide[b]).dropna().to_numpy()) for a, b in there}
+    apart = {f"{a} - {b}": t_interval((wide[a] - wide[b]).dropna().to_numpy()) for a, b in PAIRS}
     return pd.DataFrame([{"pair": pair, **interval_columns("difference", one)} for pair, one in apart.items()])
 
 
 def rank_table(rows: Table, scores: Mapping[str, Mapping[str, float]]) -> Table:
     """Rank correlations of the units' mean losses with scores; intervals over seeds and over units."""
     wide = rows[rows["kind"] == "units"].pivot_table(index="unit", columns="seed", values="averaged").dropna()
-    made: list[dict[str, Any]] = []
+    losses, made = wide.to_numpy(), []
+    drawn = losses[:, resampled(losses.shape[1], 2 * DRAWS, np.random.default_rng(0))].mean(-1).T
     for name, values in scores.items():
-        own = wide.loc[[unit for unit in wide.index if np.isfinite(values.get(unit, np.nan))]]
-        if len(own) < LEAST_RANKED or len({values[unit] for unit in own.index}) < 2:
-            continue  # the part has only begun
-        losses = own.to_numpy()
-        drawn = losses[:, resampled(losses.shape[1], 2 * DRAWS, np.random.default_rng(0))].mean(-1).T
-        ranks = rank_agreement(dict(zip(own.index, losses.mean(1).tolist(), strict=True)), drawn, values)
+        ranks = rank_agreement(wide.mean(axis=1).to_dict(), drawn, values)
         columns = {**interval_columns("seeds", ranks.correlation), **interval_columns("correlation", ranks.over_units)}
-        made.append({"score": name, "units": len(own), **columns, "p": ranks.p})
+        made.append({"score": name, "units": len(wide), **columns, "p": ranks.p})
     return pd.DataFrame(made)
 
 
@@ -360,7 +357,7 @@ def claims(tables: Tables) -> Iterator[Claim]:
 
 def later_claims(tables: Mapping[str, Table]) -> Iterator[Claim]:
     """Early crossings, shares of the gate's gain, predictions that held or not, the second text, and ranks of units."""
-    for pair, own in tables.get("early", pd.DataFrame(columns=["pair"])).groupby("pair", sort=False):
+    for pair, own in tables["early"].groupby("pair", sort=False):
         lower, upper = ((own["p_holm"] < SIGNIFICANT) & (own["difference"] * sign > 0) for sign in (-1, 1))
         verdict = own["verdict"].iloc[0]
         support = {"steps with the ungated unit significantly lower": own["step"][lower].tolist()}
@@ -368,28 +365,32 @@ def later_claims(tables: Mapping[str, Table]) -> Iterator[Claim]:
         what, paper = "the ungated unit leads early and is overtaken", "the ungated unit first, the gated one later"
         value = None if verdict == NEITHER else float(verdict == CROSSING)
         yield Claim(f"{pair}: {what}", value, paper=paper, rule="holds", support=support)
-    yield from share_claims(tables.get("shares", pd.DataFrame()), "")
-    yield from share_claims(tables.get("repeated", pd.DataFrame()), ", six other seeds")
-    for _, row in tables.get("predicted", pd.DataFrame()).iterrows():
-        title = f"measured {row['loss']} at {row['parameters'] / 1e6:.0f}M parameters and 90 million tokens"
-        support = {"predicted": interval_at(row, "value"), "inside": ("no", "yes")[bool(row["held"])]}
-        support["seeds"] = int(row["seeds"])
-        yield Claim.of(title, interval_at(row, "measured"), unit="bits", support=support)
-    for _, row in tables.get("text", pd.DataFrame()).iterrows():
-        yield Claim.of(f"{row['pair']} on Python sources", interval_at(row, "difference"), unit="bits")
-    for _, row in tables.get("ranks", pd.DataFrame()).iterrows():
-        support = {"units": int(row["units"]), "over seeds": interval_at(row, "seeds"), "p": float(row["p"])}
-        title = f"rank correlation of the units' losses with {row['score']}"
-        yield Claim.of(title, interval_at(row, "correlation"), support=support, note=RANKED)
+    yield from share_claims(tables["shares"], "")
+    yield from share_claims(tables["repeated"], ", six other seeds")
+    for (loss, parameters), rows in tables["predicted"].groupby(["loss", "parameters"], sort=False):
+        title = f"measured {loss} at {parameters / 1e6:.0f}M parameters and 90 million tokens"
+        support = {"predicted": interval_at(rows.iloc[0], "value"), "inside": ("no", "yes")[bool(rows["held"].all())]}
+        support["seeds"] = int(rows["seeds"].min())
+        yield Claim.of(title, covering(rows, "measured"), unit="bits", support=support, note=BOTH)
+    for pair, rows in tables["text"].groupby("pair", sort=False):
+        yield Claim.of(f"{pair} on Python sources", covering(rows, "difference"), unit="bits", note=BOTH)
+    for score, rows in tables["ranks"].groupby("score", sort=False):
+        support = {"units": int(rows["units"].min()), "over seeds": covering(rows, "seeds"), "p": rows["p"].max()}
+        title = f"rank correlation of the units' losses with {score}"
+        yield Claim.of(title, covering(rows, "correlation"), support=support, note=RANKED)
 
 
 def share_claims(shares: Table, seeds: str) -> Iterator[Claim]:
-    for _, row in shares.iterrows():
-        title = f"share of the gate's gain over {row['unit']}, {row['variant']}, {row['optimizer']}{seeds}"
-        ends = row[["share_low", "fieller_low", "share_high", "fieller_high"]].astype(float)
-        share = Interval(float(row["share"]), ends.min(), ends.max())
-        support = {"gain, bits": interval_at(row, "gain"), "p": float(row["p"]), "p by Holm": float(row["p_holm"])}
-        yield Claim.of(title, share, support=support, note=WIDER)
+    for (optimizer, unit, variant), rows in shares.groupby(["optimizer", "unit", "variant"], sort=False):
+        title = f"share of the gate's gain over {unit}, {variant}, {optimizer}{seeds}"
+        support = {"gain, bits": covering(rows, "gain"), "p": rows["p"].max(), "p by Holm": rows["p_holm"].max()}
+        yield Claim.of(title, covering(rows, "share", "fieller"), support=support, note=WIDER)
+
+
+def covering(rows: Table, name: str, *others: str) -> Interval:
+    """The number of the first row with the interval that covers those of all rows, of this name and of the others."""
+    low, high = (rows[[f"{each}_{end}" for each in (name, *others)]].to_numpy(float) for end in ("low", "high"))
+    return Interval(float(rows[name].iloc[0]), float(low.min()), float(high.max()))
 
 
 def widest(rows: Table, name: str) -> Interval:
