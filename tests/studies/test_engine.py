@@ -133,6 +133,13 @@ def test_cells_are_computed_in_another_process_too() -> None:
     assert list(parallel["q"]) == [1, 2]
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_no_cell_is_computed_after_the_hours(jobs: int) -> None:
+    cells = [{"unit": "glu", "n": n, "d": 2, "seed": 1, "q": (1, 2)} for n in (4, 5)]
+    with pytest.raises(GatelabError, match="stopped after 1e-12 hours with 0 of 2 cells; give a store"):
+        measured_rows(f"{__name__}:errors", cells, "q", Request(jobs=jobs, sweep={"max_hours": 1e-12}))
+
+
 TABLE = pd.DataFrame(
     [
         (1, "mlp", 1.0, 0.9, 1.1, 0.5, False, 1.1),

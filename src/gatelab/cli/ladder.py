@@ -85,7 +85,7 @@ def ladder_command(
 ) -> None:
     """Train a language model with every unit at every size, and compare the units."""
     names = reading.units_alone(words, unit)
-    from gatelab.sweep.backends import check_hours
+    from gatelab.sweep.backends import seconds_of
     from gatelab.train import Ladder, ladder
     from gatelab.train.ladder_plans import rates_by_name
 
@@ -100,7 +100,7 @@ def ladder_command(
         if training.lr is not None:
             lrs = rates_by_name(dict.fromkeys(values["units"], training.lr), ())
         if dry_run:
-            check_hours(run.max_hours)
+            seconds_of(run.max_hours)  # refuses negative hours
             emit_plan(values, lrs)
             return
         with resuming(run.store), output.progress("trainings") as report:

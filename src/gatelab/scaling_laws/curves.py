@@ -35,7 +35,7 @@ from gatelab.solve.constructions import contains
 from gatelab.solve.files import packed, restored_network
 from gatelab.solve.fits import check_fit
 from gatelab.sweep import Backend, Record, Run, RunOutcome, Store, map_runs
-from gatelab.sweep.backends import check_backend, check_hours, opened
+from gatelab.sweep.backends import check_backend, opened, seconds_of, stopped
 
 # Training errors with a smaller relative difference are considered equal.
 _EQUAL = 1e-9
@@ -142,8 +142,7 @@ def scaling(
     workers = min(cpu_count() if jobs is None else whole_number("jobs", jobs, 1), len(tasks))
     how: Backend = backend or (("processes", "serial")[workers == 1])
     check_backend(how, address)
-    check_hours(max_hours)
-    seconds = None if max_hours is None else 3600 * max_hours
+    seconds = seconds_of(max_hours)
     end = time.monotonic() + (seconds or math.inf)
     points: dict[Key, Point] = {}
     with TemporaryDirectory() as folder, reporting(progress, "fitting") as report:
@@ -160,8 +159,7 @@ def scaling(
             if report:
                 report(len(points), len(tasks), point)
         if len(points) < len(tasks):
-            remedy = ("the same call resumes from the store", "give a store to keep finished fits")[store is None]
-            raise GatelabError(f"stopped after {max_hours:g} hours with {len(points)} of {len(tasks)} fits; {remedy}")
+            raise stopped(max_hours, f"{len(points)} of {len(tasks)} fits", store)
         if not options.get("ridge"):
             points = nested(tasks, points, lambda task, source: fits.refit(task, source, end))
     rank = {name: i for i, name in enumerate(names)}

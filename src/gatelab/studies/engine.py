@@ -40,6 +40,7 @@ from gatelab.statistics import Interval, t_interval
 from gatelab.studies.claims import Claim, number_text
 from gatelab.studies.definition import Finding, Outcome, Request
 from gatelab.sweep import Run, map_runs
+from gatelab.sweep.backends import seconds_of, stopped
 
 Mean = Literal["arithmetic", "geometric"]
 Cell = dict[str, Any]
@@ -75,7 +76,7 @@ def measured_rows(task: str, cells: Sequence[Cell], together: str, request: Requ
     """The numbers of all cells, in the order of the cells."""
     runs = [Run("gatelab.studies.engine:compute_cell", {"task": task, "together": together, "cell": c}) for c in cells]
     options = request.sweep_now()
-    options.pop("max_hours", None)
+    options["max_seconds"] = seconds_of(options.pop("max_hours", None))
     few = request.quick or request.jobs == 1 or len(runs) < 2  # starting processes takes seconds
     options.setdefault("backend", ("processes", "serial")[few])
     if listener := request.progress:
@@ -85,6 +86,8 @@ def measured_rows(task: str, cells: Sequence[Cell], together: str, request: Requ
         if not record.ok:
             raise RuntimeError(f"{task} failed at {record.arguments['cell']}:\n{record.error}")
         rows[record.key] = record.metrics["rows"]
+    if len(rows) < len({run.key for run in runs}):
+        raise stopped(request.sweep["max_hours"], f"{len(rows)} of {len(runs)} cells", options.get("store"))
     return pd.DataFrame([row for run in runs for row in rows[run.key]])
 
 

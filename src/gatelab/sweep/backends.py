@@ -171,9 +171,14 @@ def check_backend(backend: str, address: str | None = None) -> None:
         raise GatelabError(f"address is for Ray, but backend is {backend!r}; give backend='ray'")
 
 
-def check_hours(max_hours: float | None) -> None:
-    if max_hours is not None:
-        real_number("max_hours", max_hours, least=0)
+def seconds_of(max_hours: float | None) -> float | None:
+    return None if max_hours is None else 3600 * real_number("max_hours", max_hours, least=0)
+
+
+def stopped(max_hours: float | None, done: str, store: object) -> GatelabError:
+    """The error of a sweep that its hours ended before all its runs."""
+    remedy = "give a store to keep finished ones" if store is None else "the same call resumes from the store"
+    return GatelabError(f"stopped after {max_hours:g} hours with {done}; {remedy}")
 
 
 @dataclass(frozen=True, eq=False)

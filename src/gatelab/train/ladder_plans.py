@@ -25,7 +25,7 @@ from gatelab.feedforward import unit as as_unit
 from gatelab.memory import check_device
 from gatelab.statistics import Interval
 from gatelab.sweep import Backend, Record, Store, map_runs
-from gatelab.sweep.backends import check_hours
+from gatelab.sweep.backends import seconds_of, stopped
 from gatelab.train.ladder_runs import LadderRun, read_text, run_of, text_fingerprint
 from gatelab.train.ladders import Ladder
 from gatelab.train.members import config_of
@@ -180,7 +180,7 @@ def ladder(
         All trainings, with tables, laws and figures.
     """
     plan = plan_ladder(units, data, sizes, seeds, repeats, options)
-    check_hours(max_hours)
+    seconds_of(max_hours)  # refuses negative hours
     if store is not None or backend != "serial":
         for own in plan.recipes.values():
             own.plain()  # raises if a unit cannot be imported by other processes
@@ -273,8 +273,7 @@ def completed(
         ended += 1
         yield record
     if ended < len(asked):
-        remedy = "give a store to keep finished runs" if store is None else "the same call resumes from the store"
-        raise GatelabError(f"stopped after {max_hours:g} hours with {ended} of {len(asked)} runs done; {remedy}")
+        raise stopped(max_hours, f"{ended} of {len(asked)} runs done", store)
 
 
 def quick_text() -> Path:
