@@ -14,8 +14,10 @@ from gatelab.studies.ladder.gain import (
     GATED_LOWER,
     LAST,
     NEITHER,
+    OTHER,
     PAIRS,
     PRIMARY,
+    TWELVE,
     UNGATED_LOWER,
     by_weights,
     change_table,
@@ -29,7 +31,7 @@ from gatelab.studies.ladder.gain import (
 )
 
 STEPS = [0, 10, 20, 40, 80]
-KEYS = ["pair", "optimizer", "unit", "variant", "loss", "parameters", "score"]
+KEYS = ["pair", "optimizer", "unit", "variant", "series", "loss", "parameters", "score"]
 EMPTY = dict.fromkeys(("early", "shares", "repeated", "predicted", "text", "ranks"), pd.DataFrame(columns=KEYS))
 
 
@@ -115,19 +117,25 @@ def test_changes_are_the_gain_of_the_gate_and_what_the_variants_recover() -> Non
         assert made.loc["centered", f"recovered{end}"] == shares.loc["centered", f"recovered{end}"]
 
 
-def test_a_repetition_is_analyzed_by_its_own_seeds_alone() -> None:
+def test_a_repetition_is_analyzed_by_its_own_seeds_and_by_all() -> None:
     """Centering helps in the first six seeds by 0.006 and in the other six by 0.012."""
     first = mechanism_rows(GAINS, 0.0005)
     other = mechanism_rows(GAINS | {("gelu", "centered"): 0.012}, 0.0005, seed=1)
     other = other[other["variant"] != "output bias"].assign(kind="repetition", seed=lambda t: t["seed"] + 6)
     kernel = first[:1].assign(kind="kernel", when="end", rows=8, lr=0.1, largest=4.0, second=2.0, smallest=1.0)
-    made = mechanism_tables(pd.concat([first, other, kernel]).assign(bits=lambda t: t["averaged"]))
-    shares, repeated = (made[name].set_index(["losses", "variant"])["recovered"] for name in ("shares", "repeated"))
+    rows = pd.concat([first, other, kernel]).assign(optimizer="sgd", bits=lambda t: t["averaged"])
+    made = mechanism_tables(rows)
+    shares = made["shares"].set_index(["losses", "variant"])["recovered"]
     assert shares[PRIMARY, "centered"] == pytest.approx(0.006, abs=0.001)
-    assert repeated.index.tolist() == [(PRIMARY, "centered"), (LAST, "centered")]
-    assert repeated[PRIMARY, "centered"] == pytest.approx(0.012, abs=0.001)
+    repeated = made["repeated"].set_index(["series", "losses"])
+    assert repeated.index.tolist() == list(itertools.product((OTHER, TWELVE), (PRIMARY, LAST)))
+    assert (repeated["variant"] == "centered").all()
+    for series, seeds, recovered in ((OTHER, 6, 0.012), (TWELVE, 12, 0.009)):
+        assert repeated["seeds"][series, PRIMARY] == seeds
+        assert repeated["recovered"][series, PRIMARY] == pytest.approx(recovered, abs=0.001)
     titles = [claim.what for claim in later_claims(EMPTY | made)]
-    assert sum("six other seeds" in title for title in titles) == 1 and len(titles) == 3
+    assert made["changes"]["optimizer"].unique().tolist() == ["sgd", f"sgd, {OTHER}"]
+    assert [sum(series in title for title in titles) for series in (OTHER, TWELVE)] == [1, 1] and len(titles) == 4
 
 
 def test_claims_cover_the_last_weights_too() -> None:

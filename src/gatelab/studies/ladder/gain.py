@@ -35,6 +35,7 @@ PAIRS = (("relu2", "swiglu"), ("gelu", "geglu"), ("gelu", "swiglu"), ("relu2", "
 GATED = {"gelu": "geglu", "relu2": "reglu"}
 OPTIMIZERS = ("sgd", "adamw", "muon")
 VARIANTS = ("centered", "output bias")
+OTHER, TWELVE = "six other seeds", "all twelve seeds"  # of the repetition; both series, which the design does not have
 UNGATED_LOWER, GATED_LOWER, CROSSING, NEITHER = "ungated lower", "gated lower", "crossing", "inconclusive"
 LARGEST_DEVIATION = 0.015  # bits: a size with more is not part of the primary analysis
 LAST, RATES, ALL = "last weights", "minus rate costs", "all sizes"
@@ -67,7 +68,7 @@ STUDY = Study(
         ),
         Facets(
             table="changes", x="optimizer", y="recovered", hue="variant", row="unit", points=True, levels=NONE,
-            ylabel="bits per byte below the ungated unit", title="A gate, or the mean subtracted, by optimizer",
+            ylabel="bits per byte below the ungated unit", title="A gate, centering or an output bias",
         ),
     ),
     cards={
@@ -109,10 +110,12 @@ def later_tables(predicted: Table) -> dict[str, Table]:
 
 
 def mechanism_tables(rows: Table) -> dict[str, Table]:
-    """Shares of the gate's gain with the first seeds and, repeated, with others; changes of losses; kernels."""
+    """Shares of the gate's gain with the first seeds and, repeated, with others and all; changes of losses; kernels."""
     of = dict(list(rows.groupby("kind")))
-    shares, repeated = (by_weights(share_table, of[kind]) for kind in ("mechanism", "repetition"))
-    both = pd.concat([shares, repeated.assign(optimizer="sgd, other seeds")])
+    shares, other = (by_weights(share_table, of[kind]) for kind in ("mechanism", "repetition"))
+    twelve = rows.query("optimizer == 'sgd' and variant != 'output bias' and kind in ('mechanism', 'repetition')")
+    repeated = pd.concat([other.assign(series=OTHER), by_weights(share_table, twelve).assign(series=TWELVE)])
+    both = pd.concat([shares, other.assign(optimizer=f"sgd, {OTHER}")]).sort_values("optimizer", kind="stable")
     changes = change_table(both[both["losses"] == PRIMARY])
     return {"shares": shares, "kernels": kernel_table(of["kernel"]), "repeated": repeated, "changes": changes}
 
@@ -206,8 +209,7 @@ def token_factor(curve: Table, losses: Table, tokens: float) -> float:
 
 def prediction_table(predicted: Table, rows: Table) -> Table:
     """Predictions next to the means of the trainings that they are for, and whether these lie inside the interval."""
-    trained = rows[rows["kind"] == "prediction"]
-    wide = trained.pivot_table(index=["parameters", "seed"], columns="unit", values="averaged")
+    wide = rows[rows["kind"] == "prediction"].pivot_table("averaged", ["parameters", "seed"], "unit")
     made = []
     for _, row in predicted.iterrows():
         first, _, second = row["loss"].partition(" - ")
@@ -222,12 +224,10 @@ def prediction_table(predicted: Table, rows: Table) -> Table:
 
 def early_table(rows: Table) -> Table:
     """Differences of ungated and gated units by step, with t-intervals, Holm's p over steps, and a verdict per pair."""
-    curves: dict[Any, Any] = dict(rows.set_index(["unit", "seed"])[["measured", "losses"]].iterrows())
-    made: list[dict[str, Any]] = []
+    wide = rows.assign(losses=rows["losses"].map(np.array)).pivot_table("losses", "seed", "unit", aggfunc="first")
+    made, steps = [], rows["measured"].iloc[0][1:]  # all units start from one head of zeros
     for first, second in PAIRS:
-        seeds = sorted({s for unit, s in curves if unit == first} & {s for unit, s in curves if unit == second})
-        a, b = (np.array([curves[unit, seed]["losses"] for seed in seeds]) for unit in (first, second))
-        apart, steps = (a - b)[:, 1:], curves[first, seeds[0]]["measured"][1:]  # all units start from one head of zeros
+        apart = np.array((wide[first] - wide[second]).tolist())[:, 1:]
         tested: Any = stats.ttest_1samp(apart, 0.0)
         p = holm(tested.pvalue)
         signs = np.where(p < SIGNIFICANT, np.sign(apart.mean(axis=0)), 0.0)
@@ -296,9 +296,8 @@ def fieller_columns(part: Array, whole: Array) -> dict[str, float]:
 
 
 def kernel_table(rows: Table) -> Table:
-    own = rows[rows["kind"] == "kernel"]
-    made = own[["optimizer", "unit", "variant", "when", "seed", "rows", "lr", "largest"]]
-    return made.assign(condition=own["largest"] / own["smallest"], bulk=own["second"] / own["smallest"])
+    made = rows[["optimizer", "unit", "variant", "when", "seed", "rows", "lr", "largest"]]
+    return made.assign(condition=rows["largest"] / rows["smallest"], bulk=rows["second"] / rows["smallest"])
 
 
 def text_table(rows: Table) -> Table:
@@ -322,10 +321,11 @@ def rank_table(rows: Table, scores: Mapping[str, Mapping[str, float]]) -> Table:
 
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
-    for (first, second), own in tables["trends"].groupby(["first", "second"], sort=False):
+    trends = tables["trends"].rename(columns={"low": "value_low", "high": "value_high"})
+    for (first, second), own in trends.groupby(["first", "second"], sort=False):
         for name in (TOKENS, PARAMETERS):
             rows = own[own["coefficient"] == name]
-            yield Claim.of(f"{first} minus {second}, change {name}", widest(rows, "value"), unit="bits", note=COVERS)
+            yield Claim.of(f"{first} minus {second}, change {name}", covering(rows, "value"), unit="bits", note=COVERS)
     apart, primary = tables["differences"], tables["deviations"].query("primary")["size"]
     measured = apart[apart["size"].isin(primary)].groupby("pair")["factor"].agg(["min", "max"])
     for _, row in tables["factors"].query("losses == @PRIMARY").iterrows():
@@ -366,7 +366,8 @@ def later_claims(tables: Mapping[str, Table]) -> Iterator[Claim]:
         value = None if verdict == NEITHER else float(verdict == CROSSING)
         yield Claim(f"{pair}: {what}", value, paper=paper, rule="holds", support=support)
     yield from share_claims(tables["shares"], "")
-    yield from share_claims(tables["repeated"], ", six other seeds")
+    for series, shares in tables["repeated"].groupby("series", sort=False):
+        yield from share_claims(shares, f", {series}")
     for (loss, parameters), rows in tables["predicted"].groupby(["loss", "parameters"], sort=False):
         title = f"measured {loss} at {parameters / 1e6:.0f}M parameters and 90 million tokens"
         support = {"predicted": interval_at(rows.iloc[0], "value"), "inside": ("no", "yes")[bool(rows["held"].all())]}
@@ -391,9 +392,3 @@ def covering(rows: Table, name: str, *others: str) -> Interval:
     """The number of the first row with the interval that covers those of all rows, of this name and of the others."""
     low, high = (rows[[f"{each}_{end}" for each in (name, *others)]].to_numpy(float) for end in ("low", "high"))
     return Interval(float(rows[name].iloc[0]), float(low.min()), float(high.max()))
-
-
-def widest(rows: Table, name: str) -> Interval:
-    """The number of the primary analysis, variance per size, with the interval that covers those of all rows."""
-    first = rows[(rows["losses"] == PRIMARY) & (rows["weights"] == "size")].iloc[0]
-    return Interval(float(first[name]), float(rows["low"].min()), float(rows["high"].max()))
