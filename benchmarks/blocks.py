@@ -6,13 +6,12 @@ the text.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from benchmarks.harness import facts, write_record
+from benchmarks.harness import facts, read_record, write_record
 from gatelab.anatomy import load_model
 from gatelab.studies.models.blocks import BlocksPlan, measure_blocks
 
@@ -30,9 +29,7 @@ def main(
     device: str = "cpu",
 ) -> None:
     """Fit what the record has not yet, and write it after every cell."""
-    chosen, record = PLANS[plan], {"cells": [], "plans": []}
-    if out.is_file():
-        record = json.loads(out.read_text(encoding="utf-8"))
+    chosen, record = PLANS[plan], read_record(out, {"cells": [], "plans": []})
     others, known = ([c for c in record["cells"] if (c["model"] == chosen.model) == own] for own in (False, True))
     plans = list(dict.fromkeys([*record["plans"], str(chosen)]))
 

@@ -162,11 +162,6 @@ def r_files() -> dict[str, bytes]:
         return {name: content.read() for name, content in members.items()}
 
 
-def from_r(file: str) -> pd.DataFrame:
-    """A data set of R, out of pydataset's archive; its first column numbers the rows."""
-    return read_csv(r_files()[f"resources/rdata/csv/{file}.csv"], index_col=0)
-
-
 def from_gatelab(name: str) -> pd.DataFrame:
     """Measured data, training and test rows together."""
     problem = gl.problem(name, standardize=False)
@@ -190,7 +185,7 @@ MADE: dict[str, Callable[..., Any]] = {
     "load_diabetes": partial(shipped.load_diabetes, return_X_y=True, scaled=False),
 }
 READERS: dict[str, Callable[[str], pd.DataFrame]] = {
-    "pydataset": from_r,
+    "pydataset": lambda file: read_csv(r_files()[f"resources/rdata/csv/{file}.csv"], index_col=0),  # rows have numbers
     "palmerpenguins": lambda file: read_csv((package_folder("palmerpenguins") / f"{file}.csv").read_bytes()),
     "scikit-learn": lambda name: in_columns(*(MADE.get(name) or partial(getattr(shipped, name), return_X_y=True))()),
     "gatelab": from_gatelab,

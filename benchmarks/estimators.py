@@ -75,11 +75,10 @@ def estimator_code() -> str:
 def methods(task: Task) -> list[Method]:
     """All methods of a task, those whose packages are not installed among them."""
     ending, trees, learn = ENDINGS[task], TREES[task], "scikit-learn"
-    gated, layers = getattr(gl, f"Gated{ending}"), getattr(neural_network, f"MLP{ending}")
+    gated, layers = partial(getattr(gl, f"Gated{ending}"), random_state=0), getattr(neural_network, f"MLP{ending}")
     numbers = partial(as_numbers, scaled_target=task == "regression")
-
-    def ensemble_of(kind: str, **options: Any) -> Any:
-        return getattr(ensemble, f"{kind}{ending}")(random_state=0, **options)
+    kinds = (getattr(ensemble, f"{kind}{ending}") for kind in ("HistGradientBoosting", "RandomForest", "ExtraTrees"))
+    boosting, forest, extra = (partial(kind, random_state=0) for kind in kinds)
 
     def lightgbm() -> Any:
         kind = getattr(import_module("lightgbm"), f"LGBM{ending}")
@@ -90,12 +89,12 @@ def methods(task: Task) -> list[Method]:
     folds = "gamma scale or 0.02 by 3 folds; 2500 rows at most"
     net: dict[str, Any] = {"hidden_layer_sizes": (64, 64), "max_iter": 500, "random_state": 0}
     common = [
-        Method("gated", "gatelab", "defaults", lambda: gated(random_state=0)),
-        Method("gated-1", "gatelab", "members=1", lambda: gated(random_state=0, members=1)),
-        Method("boosting", learn, "defaults", lambda: ensemble_of("HistGradientBoosting")),
+        Method("gated", "gatelab", "defaults", gated),
+        Method("gated-1", "gatelab", "members=1", lambda: gated(members=1)),
+        Method("boosting", learn, "defaults", boosting),
         Method("lightgbm", "lightgbm", leaves, lightgbm),
-        Method("forest", learn, "300 trees", lambda: as_numbers(ensemble_of("RandomForest", n_estimators=300))),
-        Method("extra", learn, "300 trees", lambda: as_numbers(ensemble_of("ExtraTrees", n_estimators=300))),
+        Method("forest", learn, "300 trees", lambda: as_numbers(forest(n_estimators=300))),
+        Method("extra", learn, "300 trees", lambda: as_numbers(extra(n_estimators=300))),
         Method("mlp", learn, "(64, 64), 500 epochs", lambda: numbers(layers(**net))),
     ]
     if task == "classes":

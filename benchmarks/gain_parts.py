@@ -8,14 +8,15 @@ rule's factor for their number of tokens.
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from benchmarks.gain_grid import FACTORS, GRID, SEEDS, STEPS, SWEPT, UNITS, Plan
 from benchmarks.gain_runs import CENTERED, OUTPUT_BIAS, Cell, Records, decoder, losses_of
@@ -67,13 +68,9 @@ class Tuned:
         if not lrs:
             yield sweep
             return
-        further = further_rates(lrs, losses, count=len(self.factors), digits=4)
+        further = further_rates(lrs, losses, count=len(self.factors), digits=4) or rates_between(lrs, losses)
         if further and len(lrs) < MOST_RATES:
             yield self.cell("sweep", SWEPT[0], further, (0,))
-            return
-        between = rates_between(lrs, losses)
-        if between and len(lrs) < MOST_RATES:
-            yield self.cell("sweep", SWEPT[0], between, (0,))
             return
         longer = (self.steps / SWEPT[0]) ** -rule.steps_exponent
         rate = rounded_rate(best_rate(lrs, losses) * longer, 4)
@@ -100,11 +97,8 @@ def rates_between(lrs: Sequence[float], losses: Sequence[float]) -> list[float]:
 
 def predictions_are_made() -> bool:
     """Whether the predictions of the whole grid are there, without which the trainings may not begin."""
-    if not PREDICTIONS.exists():
-        return False
-    with PREDICTIONS.open(encoding="utf-8") as file:
-        trainings = [int(row["trainings"]) for row in csv.DictReader(file)]
-    return min(trainings, default=0) >= len(GRID) * len(STEPS) * len(UNITS) * len(SEEDS)
+    whole = len(GRID) * len(STEPS) * len(UNITS) * len(SEEDS)
+    return PREDICTIONS.exists() and bool(pd.read_csv(PREDICTIONS)["trainings"].min() >= whole)
 
 
 def prediction_cells(records: Records, rule: RateRule) -> Iterator[Cell]:
@@ -125,19 +119,15 @@ def cells_at_rule(record: str, steps: int, text: str, records: Records, rule: Ra
             yield cell
 
 
-def mechanism_cells(records: Records, rule: RateRule, optimizers: Sequence[str]) -> Iterator[Cell]:
+def mechanism_cells(records: Records, rule: RateRule) -> Iterator[Cell]:
     """Plain, centered, with a bias, and gated, for each optimizer."""
-    d_model = decoder(MECHANISM_SIZE, "").d_model
-    for optimizer in optimizers:
-        for unit, variant in COMBINATIONS:
-            center = rule.rate(unit.replace("reglu", "geglu"), d_model, SWEPT[0], digits=4)
-            if optimizer == "sgd":
-                center = SGD_CENTER
-            tuned = Tuned(
-                "mechanism", unit, MECHANISM_SIZE, MECHANISM_STEPS, MECHANISM_SEEDS, center,
-                variant=variant, optimizer=optimizer,
-            )  # fmt: skip
-            yield from tuned.cells(records["mechanism"], rule)
+    size, steps, seeds = MECHANISM_SIZE, MECHANISM_STEPS, MECHANISM_SEEDS
+    for optimizer, (unit, variant) in product(("adamw", "sgd", "muon"), COMBINATIONS):
+        center = rule.rate(unit.replace("reglu", "geglu"), decoder(size, "").d_model, SWEPT[0], digits=4)
+        if optimizer == "sgd":
+            center = SGD_CENTER
+        tuned = Tuned("mechanism", unit, size, steps, seeds, center, variant=variant, optimizer=optimizer)
+        yield from tuned.cells(records["mechanism"], rule)
 
 
 def repeated_cells(records: Records) -> Iterator[Cell]:
@@ -168,8 +158,7 @@ def further_cells(records: Records, rule: RateRule) -> list[Cell]:
         predicted = [cell for cell in predicted if cell.kind == "sweep"]
     return [
         *cells_at_rule("early", STEPS[2], "enwik8", records, rule),
-        *mechanism_cells(records, rule, ("adamw",)),
-        *mechanism_cells(records, rule, ("sgd", "muon")),
+        *mechanism_cells(records, rule),
         *cells_at_rule("text", STEPS[3], "python", records, rule),
         *unit_cells(records, rule),
         *predicted,

@@ -48,7 +48,7 @@ THREE_LAYERS = {
     "0.8M": {"layers": 3, "heads": 3, "d_model": 144, "width": 672},
 }
 CENTERED, OUTPUT_BIAS = "centered", "output bias"
-MARKS = tuple(10 * 2**k for k in range(9))  # steps of the early losses: 10, 20, ... 2560
+MARKS = tuple(10 * 2**k for k in range(9))  # steps of the early losses, besides the last: 10, 20, ... 2560
 MEASURED_ON_TUNING = ("pilot", "sweep")  # kinds of cells; others are measured on the test text
 KERNEL_ROWS = 128
 CHECKPOINTS = Path("gatelab-out/gain")
@@ -151,17 +151,9 @@ def text_of(cell: Cell) -> TextData:
 
 def members(cell: Cell, tiny: bool) -> list[Recipe]:
     """The recipes of a cell."""
-    values: dict[str, Any] = {
-        "size": cell.size,
-        "sampling": "epochs",
-        "tokenizer": "bytes",
-        "batch": BATCH,
-        "steps": cell.steps,
-        "evaluations": 1,
-        "test_size": 2000,
-        "optimizer": cell.optimizer,
-        **design_changes(cell.steps),
-    }
+    values: dict[str, Any] = {"size": cell.size, "sampling": "epochs", "tokenizer": "bytes", "batch": BATCH}
+    values |= {"steps": cell.steps, "evaluations": 1, "test_size": 2000, "optimizer": cell.optimizer}
+    values |= design_changes(cell.steps)
     values["options"] |= variant_options(cell.variant, cell.size)
     if tiny:
         values |= {"batch": 4, "steps": 6, "warmup": 2, "test_size": 8, "size": "tiny"}
@@ -169,25 +161,11 @@ def members(cell: Cell, tiny: bool) -> list[Recipe]:
     return [replace(first, lr=lr, seed=seed) for lr in cell.lrs for seed in cell.seeds]
 
 
-def marks_of(cell: Cell, tiny: bool) -> tuple[int, ...]:
-    """The steps at which the losses of a cell are measured, besides the last."""
-    if cell.kind != "early":
-        return ()
-    return ((1, 2, 4), MARKS)[not tiny]
-
-
 def trained_rows(cell: Cell, tiny: bool, folder: Path | None = None) -> Rows:
     """A row for every rate and seed of a cell."""
-    made = members(cell, tiny)
-    histories = train_many(
-        made,
-        data=text_of(cell),
-        folder=folder,
-        compile=torch.cuda.is_available(),
-        progress=False,
-        save_seconds=math.inf,
-        marks=marks_of(cell, tiny),
-    )
+    marks = ((1, 2, 4), MARKS)[not tiny] if cell.kind == "early" else ()
+    how: dict[str, Any] = {"compile": torch.cuda.is_available(), "progress": False, "save_seconds": math.inf}
+    histories = train_many(members(cell, tiny), data=text_of(cell), folder=folder, marks=marks, **how)
     parameters = decoder(cell.size, cell.variant).body_count(unit_named(cell.unit))
     return [row_of(cell, history, parameters) for history in histories]
 

@@ -17,6 +17,7 @@ import torch
 import typer
 
 from benchmarks.gain_units import EIGHTEEN, unit_named
+from benchmarks.harness import read_record
 from gatelab.data import problem
 from gatelab.feedforward import AnyUnit, FunctionUnit
 from gatelab.files import write_whole
@@ -69,8 +70,7 @@ def main(
 ) -> None:
     """Write the scores of all units to OUT."""
     scores: dict[str, dict[str, float]] = {name: {} for name in (KAPPA, BULK, MEAN, SLOPE)}
-    if out.exists():
-        scores |= json.loads(out.read_text(encoding="utf-8"))["scores"]
+    scores |= read_record(out, {"scores": {}})["scores"]
     for name in EIGHTEEN:
         made = {}
         if name not in scores[MEAN]:

@@ -48,17 +48,9 @@ def main(
     device = device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     facts = {"device": device, "date": f"{datetime.now(UTC):%Y-%m-%d}", "torch": torch.__version__}
     facts["command"] = f"python -m benchmarks.gpu_gain {folder}"
+    limits = {"deadline": began + seconds, "lost": began + lease}
     with overlapping():
-        compute(
-            all_cells,
-            folder,
-            names=RECORDS,
-            facts={"facts": facts},
-            jobs=jobs,
-            deadline=began + seconds,
-            lost=began + lease,
-            tiny=tiny,
-        )
+        compute(all_cells, folder, names=RECORDS, facts={"facts": facts}, jobs=jobs, tiny=tiny, **limits)
     print(f"{time.time() - began:.0f} s in all", flush=True)
 
 

@@ -98,8 +98,7 @@ def lecun(model: nn.Module, seed: int) -> None:
 
 
 def eigenvalues(K: Tensor) -> dict[str, float]:
-    values = torch.linalg.eigvalsh(K)
-    low, high = float(values[0]), float(values[-1])
+    low, high = torch.linalg.eigvalsh(K)[[0, -1]].tolist()
     return {"lambda_min": low, "lambda_max": high, "condition": high / low if low > 0 else math.inf}
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 import traceback
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,8 +22,8 @@ from benchmarks.harness import facts
 from gatelab.train import Gap, History, Recipe, gap_recipes, train_many
 from gatelab.train.members import data_of
 
-UNITS = {"mixer": ("mlp", "glu", "gqu", "relu2"), "vit": ("mlp", "glu", "gqu", "relu2")}
-TEXT_UNITS = ("silu", "swiglu", "gqu", "relu2")
+PAIRS = ("mlp", "glu", "silu", "swiglu")  # of the paper, for images and for text
+OTHERS = ("gqu", "relu2")
 WHOLE_UNITS = ("mlp", "glu", "gelu", "geglu", "silu", "swiglu")
 OPTIMIZERS = ("sgd", "adamw")
 IMAGES: dict[str, Any] = {"batch": 128, "options": {"layers": 6, "d_model": 128, "width": 480}}
@@ -45,20 +44,21 @@ def lasting(one: Pass, steps: int) -> Pass:
 def whole_passes(seeds: int, schedule: str) -> list[Pass]:
     """ReLU, GELU and SiLU with and without a gate on the whole of CIFAR-10."""
     values = {"steps": 100, "schedule": schedule, "test_size": 5000, "evaluations": 30, "seeds": seeds}
-    groups = [gap_recipes(WHOLE_UNITS, model=m, optimizers=OPTIMIZERS, **MODELS[m], **values) for m in UNITS]
-    return [tuple(group) for group in chain.from_iterable(groups)]
+    images = ("mixer", "vit")
+    groups = (gap_recipes(WHOLE_UNITS, model=m, optimizers=OPTIMIZERS, **MODELS[m], **values) for m in images)
+    return [tuple(group) for of_model in groups for group in of_model]
 
 
 def passes(seeds: int, tiny: bool) -> list[Pass]:
     """All of them: first the pairs of the paper, then the units that it did not try."""
-    made: dict[bool, list[Pass]] = {True: [], False: []}
+    made: list[Pass] = []
     for model, values in MODELS.items():
         text = model == "gpt2"
-        units, optimizers = (TEXT_UNITS, ("adamw",)) if text else (UNITS[model], OPTIMIZERS)
+        pair, optimizers = (PAIRS[2:], ("adamw",)) if text else (PAIRS[:2], OPTIMIZERS)
         more = {**TINY, "tokenizer": "bytes"} if tiny and text else TINY if tiny else values
-        for group in gap_recipes(units, model=model, optimizers=optimizers, seeds=seeds, steps=100, **more):
-            made[group[0].unit.name in units[:2]].append(tuple(group))
-    return made[True] + made[False]
+        groups = gap_recipes((*pair, *OTHERS), model=model, optimizers=optimizers, seeds=seeds, steps=100, **more)
+        made += map(tuple, groups)
+    return sorted(made, key=lambda one: one[0].unit.name in OTHERS)
 
 
 def work(one: Pass, device: str, compile: bool, deadline: float) -> tuple[Pass, list[dict[str, Any]], str]:

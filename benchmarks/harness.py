@@ -65,6 +65,11 @@ def write_record(path: Path, record: Row, lines: str = "") -> None:
     write_whole(path, f'{head}, "{lines}": [\n{entries}\n]}}\n')
 
 
+def read_record(path: Path, new: Row) -> Row:
+    """The record in a JSON file, or a new one if there is no file."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else new
+
+
 def continued(path: Path, keys: list[str], cells: Iterable[Any], rows_of: Callable[..., Any], **form: Any) -> Any:
     """The rows of a CSV file, after those of its missing cells were computed and written, cell by cell."""
     rows = pd.DataFrame(columns=keys)

@@ -77,19 +77,18 @@ class Clock:
     test: Callable[[nn.Module], float]
     curve: list[tuple[float, float]] = field(default_factory=list)
     best: float = float("inf")
-    paused: float = 0.0
-    began: float = field(default_factory=time.process_time)
+    began: float = field(default_factory=time.process_time)  # later by what tests have taken
 
     def look(self, model: nn.Module, loss: float) -> None:
         now = time.process_time()
-        seconds = now - self.began - self.paused
+        seconds = now - self.began
         if seconds > SECONDS:
             raise TimeoutError
         if loss < self.best:
             self.best = loss
             if not self.curve or seconds > 1.05 * self.curve[-1][0]:
                 self.curve.append((seconds, self.test(model)))
-        self.paused += time.process_time() - now
+        self.began += time.process_time() - now
 
 
 def ours(model: nn.Sequential, x: Tensor, y: Tensor, clock: Clock, linear: str | None = None) -> None:
@@ -106,18 +105,14 @@ def torch_levenberg_marquardt(model: nn.Module, x: Tensor, y: Tensor, clock: Clo
             clock.look(model, float((model(x) - y).square().mean()))
 
 
-def flat(model: nn.Module) -> Tensor:
-    return nn.utils.parameters_to_vector(model.parameters()).detach()
-
-
 def named(model: nn.Module, theta: Tensor) -> dict[str, Tensor]:
     """Flat parameters by name."""
     parts = theta.split([p.numel() for p in model.parameters()])
     return {name: part.view_as(p) for (name, p), part in zip(model.named_parameters(), parts, strict=True)}
 
 
-def residuals_of(model: nn.Module, x: Tensor, y: Tensor, clock: Clock) -> Function:
-    """Residuals as a function of flat parameters, which are put into the model."""
+def residuals_of(model: nn.Module, x: Tensor, y: Tensor, clock: Clock) -> tuple[Function, Tensor]:
+    """Residuals as a function of flat parameters, which are put into the model, and its present parameters."""
 
     def residuals(theta: Tensor) -> Tensor:
         r = (torch.func.functional_call(model, named(model, theta), (x,)) - y).flatten()
@@ -125,11 +120,11 @@ def residuals_of(model: nn.Module, x: Tensor, y: Tensor, clock: Clock) -> Functi
         clock.look(model, float(r.detach().square().mean()))
         return r
 
-    return residuals
+    return residuals, nn.utils.parameters_to_vector(model.parameters()).detach()
 
 
 def scipy_least_squares(model: nn.Module, x: Tensor, y: Tensor, clock: Clock) -> None:
-    residuals = residuals_of(model, x, y, clock)
+    residuals, start = residuals_of(model, x, y, clock)
 
     @torch.no_grad()
     def values(theta: np.ndarray) -> np.ndarray:
@@ -140,11 +135,11 @@ def scipy_least_squares(model: nn.Module, x: Tensor, y: Tensor, clock: Clock) ->
         rows = torch.vmap(single, (None, 0))(named(model, torch.from_numpy(theta)), x)
         return torch.cat([rows[name].flatten(1) for name, _ in model.named_parameters()], 1).numpy()
 
-    least_squares(values, flat(model).numpy(), jacobian, **EXACT)
+    least_squares(values, start.numpy(), jacobian, **EXACT)
 
 
 def pytorch_minimize(model: nn.Module, x: Tensor, y: Tensor, clock: Clock) -> None:
-    import_module("torchmin").least_squares(residuals_of(model, x, y, clock), flat(model), **EXACT)
+    import_module("torchmin").least_squares(*residuals_of(model, x, y, clock), **EXACT)
 
 
 def descended(optimizer: torch.optim.Optimizer, model: nn.Module, x: Tensor, y: Tensor, clock: Clock) -> None:
@@ -170,7 +165,7 @@ def adam(model: nn.Module, x: Tensor, y: Tensor, clock: Clock) -> None:
     """The learning rate falls from 1e-2 to 1e-4 within the time."""
     optimizer = torch.optim.Adam(model.parameters())
     while True:
-        share = min(1.0, (time.process_time() - clock.began - clock.paused) / SECONDS)
+        share = min(1.0, (time.process_time() - clock.began) / SECONDS)
         optimizer.param_groups[0]["lr"] = 10 ** (-2 - 2 * share)
         descended(optimizer, model, x, y, clock)
 

@@ -51,9 +51,7 @@ def sources(content: bytes) -> Iterator[bytes]:
     with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as files:
         for member in files:
             if member.isfile() and member.name.endswith(".py") and 0 < member.size <= LARGEST:
-                opened = files.extractfile(member)
-                assert opened is not None
-                source = opened.read().replace(b"\r", b"")
+                source = files.extractfile(member).read().replace(b"\r", b"")
                 if source.isascii() or source == source.decode(errors="replace").encode():
                     yield source.rstrip(b"\n") + b"\n\n"
 

@@ -11,8 +11,8 @@ combination of the order of ZipLM and the refit of FASP. Cells are compared by p
 from __future__ import annotations
 
 import copy
-import json
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +21,7 @@ import typer
 from torch import Tensor
 from torch.nn import functional
 
-from benchmarks.harness import facts, write_record
+from benchmarks.harness import facts, read_record, write_record
 from gatelab.anatomy import Distillation, continued, load_model, shrink, windows
 from gatelab.anatomy.distillation import RATES
 from gatelab.anatomy.texts import Parts, token_losses
@@ -49,9 +49,7 @@ def main(
 ) -> None:
     """Compute the cells that the record does not have."""
     settings = {"calibration_tokens": calibration, "test_tokens": test, "length": length, "epochs": EPOCHS}
-    record = {"settings": settings, "cells": {}}
-    if out.exists():
-        record = json.loads(out.read_text())
+    record = read_record(out, {"settings": settings, "cells": {}})
     if record["settings"] != settings:
         raise SystemExit(f"{out} is of {record['settings']}, these are {settings}; give another --record")
     for name, keep, method in cells(asked, own_text):
@@ -94,9 +92,9 @@ def cells(asked: str, own_text: int) -> list[tuple[str, float, str]]:
     # What is written is part of a cell's name, so that one record can hold several amounts.
     written = f"{own_text / 1e6:g}M own text"
     methods = [method.replace("own text", written) for method in METHODS]
-    everything = [(name, keep, method) for name in ("smollm2", "stories260k") for keep in KEEPS for method in methods]
+    everything = list(product(("smollm2", "stories260k"), KEEPS, methods))
     # MiniLM predicts no next token: it cannot write.
-    everything += [("minilm", keep, method) for keep in KEEPS for method in methods if "own text" not in method]
+    everything += product(("minilm",), KEEPS, [method for method in methods if "own text" not in method])
     if not asked:
         return everything
     wanted = [part.strip().replace("+ own text", f"+ {written}").split(":") for part in asked.split(",")]

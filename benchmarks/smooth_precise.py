@@ -95,7 +95,7 @@ class Rows:
             scale = [size.sqrt() if size > 0 else arb(1) for size in sizes]  # a neuron without weights has zeros
             for _ in range(ATTEMPTS):
                 damped = [[A[i, j] / (scale[i] * scale[j]) + damping * (i == j) for j in range(p)] for i in range(p)]
-                step = solve(midpoints(arb_mat(damped)), arb_mat(p, 1, [(b[i, 0] / scale[i]).mid() for i in range(p)]))
+                step = solve(arb_mat(damped), arb_mat(p, 1, [b[i, 0] / scale[i] for i in range(p)]))
                 moves = [(step[i, 0] / scale[i]).mid() for i in range(p)]
                 trial = [((G + moves[2 * i]).mid(), (g + moves[2 * i + 1]).mid()) for i, (G, g) in enumerate(gates)]
                 with suppress(ZeroDivisionError):  # two neurons are one
@@ -137,17 +137,13 @@ def starts(poles: Sequence[complex], width: int, last: Gates, random: np.random.
 
 
 def solve(A: arb_mat, b: arb_mat) -> arb_mat:
-    return midpoints(midpoints(A).solve(midpoints(b), algorithm="approx"))
+    return A.mid().solve(b.mid(), algorithm="approx").mid()
 
 
 def projected(F: arb_mat, y: arb_mat) -> tuple[arb_mat, arb_mat]:
     """The coefficients of least squares, and what they leave."""
     c = solve(F.transpose() * F, F.transpose() * y)
-    return c, midpoints(y - F * c)
-
-
-def midpoints(A: arb_mat) -> arb_mat:
-    return arb_mat(A.nrows(), A.ncols(), [v.mid() for v in A.entries()])
+    return c, (y - F * c).mid()
 
 
 def square(r: arb_mat) -> arb:
@@ -158,7 +154,6 @@ def best(unit: str, target: str, search: int) -> Iterator[dict[str, float | str]
     """A row per width: the least error of the pole solver, and the least one of all starts in 115 digits."""
     rows, random = Rows(EXACT[target], gl.unit(unit).factors), np.random.default_rng(search)
     problem, last = gl.problem(target, n=ROWS), []
-    assert problem.f is not None
     poles = singularities(problem.f, (-1.0, 1.0)).poles
     chains = [chain(unit, problem, UNITS[unit], seed) for seed in SEEDS]
     for width, *fits in zip(UNITS[unit], *chains, strict=True):

@@ -49,7 +49,6 @@ def rates(found: pd.DataFrame, precise: pd.DataFrame) -> pd.DataFrame:
         problem, factors = gl.problem(str(target), n=ROWS), gl.unit(str(unit)).factors
         best = fitted.groupby("width").agg({"parameters": "min", "test_rmse": "min"})
         P, errors = best["parameters"].to_numpy(float), best["test_rmse"].to_numpy()
-        assert problem.f is not None
         singular = singularities(problem.f, (-1.0, 1.0))
         row = {"unit": unit, "target": target, "singularities": TARGETS[str(target)], "decline": singular.decline}
         row |= {"seeds": fitted["seed"].nunique(), "least": best.index[0], "most": best.index[-1]}
@@ -77,6 +76,5 @@ if __name__ == "__main__":
     folder = Path(sys.argv[1])
     cells = [(target, unit, seed) for unit in UNITS for seed in SEEDS for target in TARGETS]
     fitted = continued(folder / "rates-fits.csv", ["target", "unit", "seed"], cells, fits, float_format="%.4g")
-    rates(fitted, pd.read_csv("results/smooth/precise.csv")).to_csv(
-        folder / "rates.csv", index=False, float_format="%.4g"
-    )
+    table = rates(fitted, pd.read_csv("results/smooth/precise.csv"))
+    table.to_csv(folder / "rates.csv", index=False, float_format="%.4g")

@@ -28,7 +28,12 @@ def run() -> Iterator[Table]:
     note = "times: the fastest of 2 runs; ratio: time over that of gatelab mlp."
     yield "Width 8 (or 9 cells), 2 000 points", _peers(few, 8), note
     yield "Width 30, 2 000 points", _peers(few, 30), note + " pwlf searches globally and is left out at this width."
-    rows = [_growth(name) for name in units]
+    data = {n: gl.problem("paper-1d", n=n, n_test=10_000) for n in (10_000, 100_000, 1_000_000)}
+    rows = []
+    for name in units:
+        seconds = {n: min(gl.fit(name, p, 30).seconds for _ in range(2)) for n, p in data.items()}
+        slope = np.polyfit(np.log([*seconds]), np.log([*seconds.values()]), 1)[0]
+        rows.append({"unit": name, **{f"N = {n:.0e}": s for n, s in seconds.items()}, "exponent": slope})
     yield "Seconds against the number of points, width 30", rows, "exponent: the slope of log seconds against log N"
 
 
@@ -68,11 +73,3 @@ def _pwlf(p: gl.Problem, cells: int) -> float:
     model = import_module("pwlf").PiecewiseLinFit(p.train.x[:, 0], p.train.y[:, 0], seed=0)
     model.fitfast(cells, pop=3)
     return root_mean_squared_error(p.test.y[:, 0], model.predict(p.test.x[:, 0]))
-
-
-def _growth(name: str) -> Row:
-    sizes = (10_000, 100_000, 1_000_000)
-    data = [gl.problem("paper-1d", n=n, n_test=10_000) for n in sizes]
-    seconds = [min(gl.fit(name, p, 30).seconds for _ in range(2)) for p in data]
-    row: Row = {"unit": name, **{f"N = {n:.0e}": s for n, s in zip(sizes, seconds, strict=True)}}
-    return row | {"exponent": np.polyfit(np.log(sizes), np.log(seconds), 1)[0]}

@@ -93,9 +93,8 @@ def dynamics() -> Figure:
 def floor() -> Figure:
     blocks = spectrum("gelu", 16, 3893, w_scale=0.25).blocks
     sigma, many, of, _ = by_size(blocks)
-    many = many.astype(int)
-    degrees = np.repeat([f"degree {blocks[b].degree}" for b in of], many)
-    steps = pd.DataFrame({"k": np.arange(1, len(degrees) + 1), "singular value": sigma.repeat(many), "degree": degrees})
+    steps = pd.DataFrame({"singular value": sigma, "degree": [f"degree {blocks[b].degree}" for b in of]})
+    steps = steps.loc[steps.index.repeat(many.astype(int))].assign(k=range(1, int(many.sum()) + 1))
     z, parts = np.linspace(-5, 5, 1001), []
     for method, options in {"taylor": {}, "minimax": {"interval": 5.0}}.items():
         maps = gl.linearize("gelu", method, degree=8, **options)

@@ -26,17 +26,14 @@ _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>'
 def outside(link: str, page: str) -> str | None:
     """The path in the repository of a linked file, if it lies outside docs/ and is there."""
     path = os.path.normpath(PurePosixPath("docs", page).parent / link)
-    if path.startswith(("docs/", "../")) or not (ROOT / path).is_file():
-        return None
-    return path
+    return None if path.startswith(("docs/", "../")) or not (ROOT / path).is_file() else path
 
 
 def on_files(files: Any, config: Any) -> Any:
     """Add the files outside docs/ that pages, or the menu, link to."""
-    paths = {"CONTRIBUTING.md"}
-    for file in files.documentation_pages():
-        paths |= {path for link in _LINK.findall(file.content_string) if (path := outside(link, file.src_uri))}
-    for path in sorted(paths):
+    pages = files.documentation_pages()
+    linked = {outside(link, page.src_uri) for page in pages for link in _LINK.findall(page.content_string)}
+    for path in sorted(linked - {None} | {"CONTRIBUTING.md"}):
         files.append(File.generated(config, path, abs_src_path=str(ROOT / path)))
     return files
 
