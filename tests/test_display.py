@@ -137,7 +137,7 @@ LONG_CALLS: dict[str, Any] = {
     "fit by knots": lambda p: gl.fit("glu", LINE, 2, seeds=2, starts=1, progress=p),
     "fit_many": lambda p: gl.fit_many("glu", PLANE, [1], starts=1, rounds=0, steps=2, progress=p),
     "scaling": lambda p: gl.scaling("glu", LINE, [2, 3], jobs=1, starts=1, progress=p),
-    "fit_law": lambda p: gl.fit_law(P, D, 1.69 + 406.4 / P**0.34 + 410.7 / D**0.28, bootstrap=4, progress=p),
+    "fit_law": lambda p: gl.fit_law(P, D, 1.69 + 406.4 / P**0.34 + 410.7 / D**0.28, bootstrap=2, progress=p),
     "compare": lambda p: gl.compare(
         ["mlp", "bilinear"], (X, X[:, 0] * X[:, 1]), widths=[1], seeds=1, features=4, d_model=4, progress=p
     ),

@@ -325,7 +325,7 @@ def test_levels_in_a_file_are_those_that_pandas_read_from_it(cells: tuple[str, s
     rows = [f"{v!r},{cells[k % 2]}" for k, v in enumerate(x.tolist())]
     (here / "rows.csv").write_text("\n".join(["x,kind", *rows]) + "\n")
     frame = pd.read_csv("rows.csv", **options)
-    model = gl.GatedRegressor(width=1, ridge=1e-4, random_state=0).fit(frame, x + np.arange(60) % 2)
+    model = gl.GatedRegressor(width=1, ridge=1e-4, starts=1, rounds=0, random_state=0).fit(frame, x + np.arange(60) % 2)
     model.save("model")
     assert run("model", "--data", "rows.csv", "--out", "out.csv").exit_code == 0
     assert np.allclose(pd.read_csv("out.csv")["predicted"], model.predict(frame), rtol=0, atol=1e-12)
