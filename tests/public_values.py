@@ -17,12 +17,7 @@ import gatelab as gl
 from gatelab import anatomy, dynamics, models, ntk, train
 from gatelab.data import Data, ImageData, TextData, parse
 from gatelab.data.images import Images
-from gatelab.dynamics import (
-    expected_loss,
-    finite_width_loss,
-    measured_crossing,
-    stable_step,
-)
+from gatelab.dynamics import expected_loss, finite_width_loss, measured_crossing, stable_step
 from gatelab.feedforward import FunctionUnit, ModuleUnit, activation
 from gatelab.plotting.facets import Facets
 from gatelab.scaling_laws import decay, fit_ladder, fit_token_laws

@@ -69,11 +69,6 @@ class Terminal:
         return self.process.wait(timeout=60)
 
 
-def told() -> tuple[list[tuple[int, int]], Any]:
-    calls: list[tuple[int, int]] = []
-    return calls, lambda done, total, *_: calls.append((done, total))
-
-
 def test_true_asks_for_lines_in_a_log(capsys: pytest.CaptureFixture[str]) -> None:
     with reporting(True, "fitting") as report:
         assert isinstance(report, Report)
@@ -160,8 +155,8 @@ SLOWER = ("compare", "linearize")
     "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOWER else name for name in LONG_CALLS]
 )
 def test_long_calls_tell_how_far_they_are(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    calls, tell = told()
-    LONG_CALLS[name](tell)
+    calls: list[tuple[int, int]] = []
+    LONG_CALLS[name](lambda done, total, *_: calls.append((done, total)))
     assert calls and calls[-1][0] == calls[-1][1] and calls == sorted(calls)
     assert len({total for _, total in calls}) == 1
     LONG_CALLS[name](False)

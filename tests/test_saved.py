@@ -109,10 +109,7 @@ def test_no_code_is_told_in_a_file() -> None:
 
 
 DAMAGE = {
-    "newer": (
-        lambda facts, _: facts.update(format=99),
-        r"\(format 99; this one reads 1\); update gatelab",
-    ),
+    "newer": (lambda facts, _: facts.update(format=99), r"\(format 99; this one reads 1\); update gatelab"),
     "older": (lambda facts, _: facts.pop("format"), r"\(format None; this one reads 1\)"),
     "no unit": (lambda facts, _: facts.pop("unit"), "damaged"),
     "code": (lambda facts, _: facts.update(unit={"import": "os:system"}), "code to"),
@@ -197,10 +194,7 @@ def test_a_network_that_ran_away_is_not_saved(fit: gl.Fit) -> None:
 # gatelab predict
 
 
-@pytest.mark.parametrize(
-    ("ending", "out"),
-    [("csv", ".npy"), ("csv.gz", ".csv"), ("npy", ".parquet"), ("npz", ".csv")],
-)
+@pytest.mark.parametrize(("ending", "out"), [("csv", ".npy"), ("csv.gz", ".csv"), ("npy", ".parquet"), ("npz", ".csv")])
 def test_files_in_and_out(fit: gl.Fit, here: Path, ending: str, out: str) -> None:
     rows = table()
     if ending == "npz":
@@ -312,12 +306,7 @@ def test_estimators_read_the_tables_that_they_were_fitted_to(ending: str, monkey
 
 @pytest.mark.parametrize(
     ("cells", "options"),
-    [
-        (("TRUE", "FALSE"), {}),
-        ((" u", " v"), {}),
-        (("NA", "DE"), {}),
-        (("#N/A", "DE"), {"keep_default_na": False}),
-    ],
+    [(("TRUE", "FALSE"), {}), ((" u", " v"), {}), (("NA", "DE"), {}), (("#N/A", "DE"), {"keep_default_na": False})],
 )
 def test_levels_in_a_file_are_those_that_pandas_read_from_it(cells: tuple[str, str], options: dict, here: Path) -> None:
     """Rows were predicted as of no known level, without a word."""
@@ -398,11 +387,7 @@ ERRORS = {
 @pytest.mark.parametrize("name", ERRORS)
 def test_errors_are_one_line_and_nothing_is_written(name: str, here: Path) -> None:
     args, says = ERRORS[name]
-    texts = {
-        "missing": "rooms,years\n1,2\n",
-        "twice": "rooms,age,age\n1,2,3\n",
-        "header": "rooms,age\n",
-    }
+    texts = {"missing": "rooms,years\n1,2\n", "twice": "rooms,age,age\n1,2,3\n", "header": "rooms,age\n"}
     for file, text in texts.items():
         (here / f"{file}.csv").write_text(text)
     np.save("none.npy", np.ones((0, 2)))

@@ -158,22 +158,6 @@ def test_bad_files_are_refused(tmp_path, name, content, says):
         text_data(tmp_path / name, "bytes")
 
 
-@pytest.mark.parametrize(
-    ("source", "options", "says"),
-    [
-        ("nowhere.txt", {}, "there is no file nowhere.txt; give one, or one of 'fineweb-edu'"),
-        (__file__, {"tokenizer": "gpt3"}, "no tokenizer is called 'gpt3'; did you mean 'gpt2'"),
-        (__file__, {"test_fraction": 0}, "test_fraction is 0; give a number above"),
-        (__file__, {"valid_fraction": 0.95}, "are 0.95 and 0.1, which leaves no token for training.*below 1"),
-        ("enwik8", {"test_fraction": 0.1}, "test_fraction is 0.1, but enwik8 has the standard split.*leave"),
-        ("enwik8", {"valid_fraction": 0.1}, "90000000 \\+ 5000000 \\+ 5000000 bytes; leave valid_fraction out"),
-    ],
-)
-def test_bad_questions(source, options, says):
-    with pytest.raises(GatelabError, match=says):
-        text_data(source, **options)
-
-
 # ---- batches
 
 
@@ -314,9 +298,15 @@ def test_windows_in_order_see_each_token_once():
         (lambda d: d.batch(0, 0, 8), "size is 0"),
         (lambda d: d.epoch_starts(-1, 2, 8), "step is -1"),
         (lambda d: list(d.batches("valid", 2, 6)), "no part is called 'valid'"),
+        (lambda _: text_data("nowhere.txt"), "there is no file nowhere.txt; give one, or one of 'fineweb-edu'"),
+        (lambda _: text_data(__file__, "gpt3"), "no tokenizer is called 'gpt3'; did you mean 'gpt2'"),
+        (lambda _: text_data(__file__, test_fraction=0), "test_fraction is 0; give a number above"),
+        (lambda _: text_data(__file__, valid_fraction=0.95), "are 0.95 and 0.1, which leaves no token for training"),
+        (lambda _: text_data("enwik8", test_fraction=0.1), "test_fraction is 0.1, but enwik8 has the standard split.*leave"),
+        (lambda _: text_data("enwik8", valid_fraction=0.1), r"0 \+ 5000000 \+ 5000000 bytes; leave valid_fraction out"),
     ],
 )
-def test_bad_batches(ask, says):
+def test_bad_questions(ask, says):
     with pytest.raises(GatelabError, match=says):
         ask(_counting())
 

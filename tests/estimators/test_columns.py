@@ -367,9 +367,7 @@ def test_a_table_of_nothing_but_levels_is_learned(numbered):
     generator = np.random.default_rng(0)
     level = generator.integers(0, 40, 400)
     y = np.random.default_rng(5).normal(size=40)[level] + 0.3 * generator.normal(size=400)
-    table = pd.DataFrame({"place": [f"p{k}" for k in level]})
-    if numbered:
-        table = pd.DataFrame({"place": level})
+    table = pd.DataFrame({"place": level if numbered else [f"p{k}" for k in level]})
     model = GatedRegressor("glu", width=1, ridge=1e-3, starts=1, rounds=0, random_state=0).fit(table, y)
     assert model.columns_.averaged and model.score(table, y) > 0.85
     classifier = GatedClassifier("glu", width=1, ridge=1e-3, members=1, random_state=0).fit(table, y > 0)

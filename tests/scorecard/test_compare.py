@@ -135,21 +135,26 @@ def test_equal_calls_give_equal_numbers_but_for_the_clock_and_progress_runs_to_i
 
 
 @pytest.mark.parametrize(
-    ("units", "options", "said"),
+    ("given", "said"),
     [
-        (["glu"], {}, "1 unit given"),
-        (["glu", "reglu"], {}, "different names"),
-        (["glu", "gllu"], {}, "no unit is called 'gllu'"),
-        (["glu", "mlp"], {"budget": 0}, "budget is 0"),
-        (["glu", "mlp"], {"budget": 5}, "one neuron of glu has 8 parameters"),
-        (["glu", "mlp"], {"budget": 5000}, "more data"),
-        (["glu", "mlp"], {"loss": 0}, "loss is 0"),
-        (["glu", "mlp"], {"d_model": 0}, "d_model is 0"),
+        ({"units": ["glu"]}, "1 unit given"),
+        ({"units": ["glu", "reglu"]}, "different names"),
+        ({"units": ["glu", "gllu"]}, "no unit is called 'gllu'"),
+        ({"budget": 0}, "budget is 0"),
+        ({"budget": 5}, "one neuron of glu has 8 parameters"),
+        ({"budget": 5000}, "more data"),
+        ({"loss": 0}, "loss is 0"),
+        ({"d_model": 0}, "d_model is 0"),
+        ({"data": (np.arange(19.0), np.arange(19.0))}, "19 rows; give 20"),
+        ({"data": (np.arange(30.0),) * 3}, "pair"),
+        ({"data": "x2", "target": "a"}, "target name columns of a file"),
+        ({"data": "x2", "rows": 3}, "rows is 3"),
+        ({"data": gl.problem("x2", n=50, protocol="paper")}, "tests on its training rows"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(units: list, options: dict, said: str):
+def test_what_cannot_be_compared_is_refused(given: dict[str, Any], said: str):
     with pytest.raises(gl.GatelabError, match=said):
-        compare(units, rows(), **options)
+        compare(**{"units": ["glu", "mlp"], "data": rows()} | given)
 
 
 @pytest.mark.parametrize("name", ["mlp", "glu", "gqu", "swiglu"])
@@ -283,21 +288,6 @@ def test_blocks_have_equal_parameters_and_are_timed():
     for c in found:
         assert abs(c["block_parameters"] / 2048 - 1) < 0.05
         assert 0 < c["rows_per_second"].low <= c["rows_per_second"].value <= c["rows_per_second"].high
-
-
-@pytest.mark.parametrize(
-    ("data", "options", "said"),
-    [
-        ((np.arange(19.0), np.arange(19.0)), {}, "19 rows; give 20"),
-        ((np.arange(30.0),) * 3, {}, "pair"),
-        ("x2", {"target": "a"}, "target name columns of a file"),
-        ("x2", {"rows": 3}, "rows is 3"),
-        (gl.problem("x2", n=50, protocol="paper"), {}, "tests on its training rows"),
-    ],
-)
-def test_data_are_refused(data: Any, options: dict[str, Any], said: str):
-    with pytest.raises(gl.GatelabError, match=said):
-        problem_of(data, **{"rows": 100, **options})
 
 
 def test_rows_are_cut_and_drawn_by_a_fixed_seed():

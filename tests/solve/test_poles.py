@@ -107,9 +107,7 @@ def test_neurons_sit_on_the_poles_of_the_target() -> None:
 
 
 @pytest.mark.parametrize(
-    "target",
-    [np.abs, np.sign, lambda x: 1 / (x + 0.1234), np.exp],
-    ids=["kink", "jump", "pole inside", "entire"],
+    "target", [np.abs, np.sign, lambda x: 1 / (x + 0.1234), np.exp], ids=["kink", "jump", "pole inside", "entire"]
 )
 def test_rough_targets_are_fitted_no_worse_than_by_variable_projection(target, monkeypatch) -> None:
     """The pole solver may have asked for the same fit itself, which is then not computed again."""
