@@ -129,6 +129,7 @@ def test_a_problem_takes_no_options(options):
         ("friedman1", {"seed": 2**32}, "seed is"),
         ("friedman1", {"n": 1}, "n is 1"),
         ("friedman1", {"noise": -1}, "noise is -1"),
+        ("airfoil", {"n_test": 5, "noise": 0.1}, "airfoil takes no n_test and no noise: its rows are measured"),
         ("papr-1d", {}, "no problem is called 'papr-1d'; did you mean 'paper-1d'.*formula in x"),
         ("sin", {}, "no problem is called 'sin'.*Known: airfoil, atan.*formula in x"),
         ("y", {}, "has y but not x"),
