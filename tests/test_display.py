@@ -42,9 +42,8 @@ class Terminal:
     def __init__(self, code: str) -> None:
         self.ours, theirs = pty.openpty()
         env = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", code], stdout=theirs, stderr=theirs, stdin=theirs, env=env
-        )
+        words = [sys.executable, "-c", code]
+        self.process = subprocess.Popen(words, stdout=theirs, stderr=theirs, stdin=theirs, env=env)
         os.close(theirs)
         self.text = b""
 

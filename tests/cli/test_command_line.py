@@ -111,9 +111,8 @@ def test_an_index_column_is_left_out_and_said_on_stderr(here: Path) -> None:
     (here / "d.csv").write_text(",x,y\n" + body)
     result = run("fit", "mlp", "--data", "d.csv", "--width", "2", "--json")
     assert result.exit_code == 0 and json.loads(result.stdout)["parameters"] == 7
-    assert result.stderr.strip() == (
-        "gatelab: d.csv: 'column 0' labels the rows and is left out; give the inputs by name to use it"
-    )
+    said = "gatelab: d.csv: 'column 0' labels the rows and is left out; give the inputs by name to use it"
+    assert result.stderr.strip() == said
 
 
 def surface(path: Path, header: str = "a;b;u;v") -> Path:

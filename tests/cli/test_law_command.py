@@ -39,9 +39,7 @@ def test_it_prints_the_law_with_intervals_and_draws_it(here: Path) -> None:
 def test_json_agrees_with_the_library() -> None:
     said = document("runs.csv", "--bootstrap", "8", "--seed", "3")
     law = gl.fit_law(*columns(), bootstrap=8, seed=3)
-    assert {row["constant"]: row["value"] for row in said["constants"]} == {
-        name: getattr(law, name) for name in "EAaBb"
-    }
+    assert {row["constant"]: row["value"] for row in said["constants"]} == {n: getattr(law, n) for n in "EAaBb"}
     assert said["points"] == 12 and said["rmse_of_log"] == law.rmse and said["notes"] == []
 
 

@@ -24,9 +24,8 @@ def written(figure: Figure) -> str:
 def small(count: int = 3, columns: int = 1) -> Figure:
     with style():
         figure = new_figure(3 * columns, 3)
-        for axes, label in zip(
-            figure.subplots(1, columns, squeeze=False)[0], ("neurons n", "parameters P"), strict=False
-        ):
+        panels, labels = figure.subplots(1, columns, squeeze=False)[0], ("neurons n", "parameters P")
+        for axes, label in zip(panels, labels, strict=False):
             axes.plot(np.arange(count), np.random.default_rng(0).random(count), "o", color="#5D3A9B", label="points")
             axes.set(xlabel=label, ylabel="$10^{-3}$ & <b>", title="a title")
         figure.legend(handles=figure.axes[0].lines, loc="outside lower center")
