@@ -17,12 +17,7 @@ import gatelab as gl
 from gatelab import anatomy, dynamics, models, ntk, train
 from gatelab.data import Data, ImageData, TextData, parse
 from gatelab.data.images import Images
-from gatelab.dynamics import (
-    expected_loss,
-    finite_width_loss,
-    measured_crossing,
-    stable_step,
-)
+from gatelab.dynamics import expected_loss, finite_width_loss, measured_crossing, stable_step
 from gatelab.feedforward import FunctionUnit, ModuleUnit, activation
 from gatelab.plotting.facets import Facets
 from gatelab.scaling_laws import decay, fit_ladder, fit_token_laws
@@ -180,7 +175,7 @@ def _kernels() -> dict[str, Any]:
 
 def _trainings() -> dict[str, Any]:
     counting = TextData("counting", *(np.arange(n, dtype=np.uint16) % 16 for n in (4000, 400)), 16)
-    how: dict[str, Any] = {"size": "tiny", "steps": 6, "batch": 4, "evaluations": 3}
+    how: dict[str, Any] = {"size": "tiny", "steps": 3, "batch": 2, "evaluations": 3}
     gap = train.gap(["silu", "swiglu"], model="gpt2", data=counting, optimizers=["adamw"], seeds=2, device="cpu", **how)
     cloud = np.random.default_rng(0).normal(size=(2, 4, 12, 2)) * 0.1 + [3.0, 0.5]
     images = Images(torch.zeros(20, 3, 8, 8, dtype=torch.uint8), torch.zeros(20, dtype=torch.int64))

@@ -42,9 +42,8 @@ class Terminal:
     def __init__(self, code: str) -> None:
         self.ours, theirs = pty.openpty()
         env = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", code], stdout=theirs, stderr=theirs, stdin=theirs, env=env
-        )
+        words = [sys.executable, "-c", code]
+        self.process = subprocess.Popen(words, stdout=theirs, stderr=theirs, stdin=theirs, env=env)
         os.close(theirs)
         self.text = b""
 
@@ -67,11 +66,6 @@ class Terminal:
         self.read_until(b"\0 never")
         os.close(self.ours)
         return self.process.wait(timeout=60)
-
-
-def told() -> tuple[list[tuple[int, int]], Any]:
-    calls: list[tuple[int, int]] = []
-    return calls, lambda done, total, *_: calls.append((done, total))
 
 
 def test_true_asks_for_lines_in_a_log(capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,7 +131,7 @@ LONG_CALLS: dict[str, Any] = {
     "fit by knots": lambda p: gl.fit("glu", LINE, 2, seeds=2, starts=1, progress=p),
     "fit_many": lambda p: gl.fit_many("glu", PLANE, [1], starts=1, rounds=0, steps=2, progress=p),
     "scaling": lambda p: gl.scaling("glu", LINE, [2, 3], jobs=1, starts=1, progress=p),
-    "fit_law": lambda p: gl.fit_law(P, D, 1.69 + 406.4 / P**0.34 + 410.7 / D**0.28, bootstrap=4, progress=p),
+    "fit_law": lambda p: gl.fit_law(P, D, 1.69 + 406.4 / P**0.34 + 410.7 / D**0.28, bootstrap=2, progress=p),
     "compare": lambda p: gl.compare(
         ["mlp", "bilinear"], (X, X[:, 0] * X[:, 1]), widths=[1], seeds=1, features=4, d_model=4, progress=p
     ),
@@ -160,8 +154,8 @@ SLOWER = ("compare", "linearize")
     "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOWER else name for name in LONG_CALLS]
 )
 def test_long_calls_tell_how_far_they_are(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    calls, tell = told()
-    LONG_CALLS[name](tell)
+    calls: list[tuple[int, int]] = []
+    LONG_CALLS[name](lambda done, total, *_: calls.append((done, total)))
     assert calls and calls[-1][0] == calls[-1][1] and calls == sorted(calls)
     assert len({total for _, total in calls}) == 1
     LONG_CALLS[name](False)

@@ -86,12 +86,6 @@ def test_package_pages_have_one_form(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
-        assert (page.parent / target).exists(), f"{name(page)} links to {target}"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_commands_that_set_up_name_what_is_there(page: Path) -> None:
     """pip, make and python are not run here: their targets must exist, and examples have a test of their own."""
     text = page.read_text(encoding="utf-8")
@@ -109,10 +103,12 @@ def test_commands_that_set_up_name_what_is_there(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_studies_that_pages_name_are_there(page: Path) -> None:
+def test_links_lead_somewhere_and_studies_that_are_named_are_there(page: Path) -> None:
     """Quick runs of every study are in tests/studies; here it is that the names are right."""
     known = {s.name for s in all_studies()} | {"all"}
     text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
+        assert (page.parent / target).exists(), f"{name(page)} links to {target}"
     for command in re.findall(r"`gatelab reproduce ([^`]*)`", text):
         for word in command.split():
             assert word.startswith("--") or word in known, f"{name(page)}: no study {word}"

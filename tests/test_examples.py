@@ -114,9 +114,7 @@ def test_notebooks_are_committed_with_their_outputs(name: str) -> None:
 def test_notebooks_run_and_show_what_they_showed(name: str, tmp_path: Path) -> None:
     book = nbformat.read(EXAMPLES / f"{name}.ipynb", as_version=4)
     before = [kinds(cell) for cell in book.cells if cell.cell_type == "code"]
-    client = nbclient.NotebookClient(
-        book, timeout=600, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
-    )
-    client.execute()
+    place = {"metadata": {"path": tmp_path}}
+    nbclient.NotebookClient(book, timeout=600, kernel_name="python3", resources=place).execute()
     assert [kinds(cell) for cell in book.cells if cell.cell_type == "code"] == before
     assert not list(tmp_path.iterdir()), "a notebook leaves no files"

@@ -67,10 +67,8 @@ def test_metadata_say_version_license_and_pythons(release) -> None:
     wheel = release[1]
     metadata = Parser().parsestr(wheel.read(f"gatelab-{gl.__version__}.dist-info/METADATA").decode())
     assert (metadata["Version"], metadata["License-Expression"]) == (gl.__version__, "MIT")
-    classifiers = metadata.get_all("Classifier") or []
-    assert [
-        c.rpartition(" ")[2] for c in classifiers if c.startswith("Programming Language :: Python :: 3.")
-    ] == PYTHONS
+    classifiers, python = metadata.get_all("Classifier") or [], "Programming Language :: Python :: "
+    assert [c.removeprefix(python) for c in classifiers if c.startswith(f"{python}3.")] == PYTHONS
 
 
 def test_citation_is_that_of_this_version() -> None:

@@ -15,9 +15,8 @@ HEAVY = ("torch", "scipy", "sklearn", "pandas", "matplotlib", "joblib", "transfo
 def imported(code: str, cwd: Path | None = None) -> list[str]:
     """Which of the heavy packages a fresh Python has imported after the code."""
     report = f"import sys\nprint('imported:', *(name for name in {HEAVY} if name in sys.modules))"
-    done = subprocess.run(
-        [sys.executable, "-c", f"{code}\n{report}"], capture_output=True, text=True, cwd=cwd, timeout=120
-    )
+    words = [sys.executable, "-c", f"{code}\n{report}"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=cwd, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()[-1].split()[1:]
 

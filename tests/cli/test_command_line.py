@@ -63,8 +63,8 @@ def test_problems_lists_every_problem() -> None:
 
 
 def test_fit_prints_errors_limit_and_advice() -> None:
-    text = ok("fit", "glu", "exp(sin(3*x))", "--width", "3", "--interval", "0,3", "--points", "60")
-    for part in ("3", "16 parameters", "train RMSE", "test RMSE", "limit", "times that", "status", "solver", "time"):
+    text = ok("fit", "glu", "exp(sin(3*x))", "--width", "13", "--interval", "0,3", "--points", "99")
+    for part in ("13", "66 parameters", "train RMSE", "test RMSE", "limit", "times that", "status", "solver", "time"):
         assert part in text
 
 
@@ -99,11 +99,11 @@ def test_fit_to_noisy_rows_has_no_ratio_to_a_limit_that_they_do_not_determine(he
 
 
 def test_fit_says_that_noise_sets_the_error_where_the_limit_is_known() -> None:
-    args = ("fit", "glu", "sin(4*x)", "--noise", "0.1", "--points", "400", "--width", "8")
+    args = ("fit", "glu", "sin(4*x)", "--noise", "0.1", "--points", "400", "--width", "13")
     text = " ".join(ok(*args).split())
     assert "but noise (sigma about 0.1) sets the test RMSE" in text and "times that" not in text
     row = document(*args)
-    assert row["limit"] == pytest.approx(gl.limit("glu", "sin(4*x)", 8)) and row["ratio"] is None
+    assert row["limit"] == pytest.approx(gl.limit("glu", "sin(4*x)", 13)) and row["ratio"] is None
 
 
 def test_an_index_column_is_left_out_and_said_on_stderr(here: Path) -> None:
@@ -111,9 +111,8 @@ def test_an_index_column_is_left_out_and_said_on_stderr(here: Path) -> None:
     (here / "d.csv").write_text(",x,y\n" + body)
     result = run("fit", "mlp", "--data", "d.csv", "--width", "2", "--json")
     assert result.exit_code == 0 and json.loads(result.stdout)["parameters"] == 7
-    assert result.stderr.strip() == (
-        "gatelab: d.csv: 'column 0' labels the rows and is left out; give the inputs by name to use it"
-    )
+    said = "gatelab: d.csv: 'column 0' labels the rows and is left out; give the inputs by name to use it"
+    assert result.stderr.strip() == said
 
 
 def surface(path: Path, header: str = "a;b;u;v") -> Path:
@@ -152,7 +151,7 @@ def test_scale_prints_slopes_and_writes_files(here: Path) -> None:
 def test_scale_says_where_a_slope_has_no_interval() -> None:
     """Three widths printed -1.60 [-1.61, -1.60]."""
     assert "no slope, which needs two widths" in ok("scale", "glu", "--widths", "4", *SMALL, "--steps", "3")
-    text = ok("scale", "mlp", "--widths", "2,4,8", *SMALL)
+    text = ok("scale", "mlp", "--widths", "13,14,16", *SMALL)
     assert re.search(r"mlp +-\d\.\d\d +-\d\.\d\d", text)
     assert "mlp: no interval of the slope, which needs four widths or more" in " ".join(text.split())
 
@@ -364,7 +363,7 @@ def test_progress_without_a_terminal_speaks_seldom(stored, calls, said, capsys, 
 
 def test_units_are_words_or_options_in_every_command() -> None:
     words = ("x3", "GLU", "--units", "mlp")
-    scale = document("scale", *words, "--widths", "1,2", *SMALL)
+    scale = document("scale", *words, "--widths", "13,14", *SMALL)
     assert {p["unit"] for p in scale["points"]} == {"glu", "mlp"} and scale["problem"] == "x3"
     ntk = document("ntk", *words, "--rows", "5")
     assert [k["kernel"] for k in ntk["kernels"]] == ["glu", "mlp"] and ntk["data"].startswith("x3")

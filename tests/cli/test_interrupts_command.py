@@ -174,10 +174,8 @@ def test_files_that_are_complete_are_named(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def closed(redirection: str, *args: str) -> subprocess.CompletedProcess[str]:
-    line = f'exec "$0" "$@" {redirection}'
-    return subprocess.run(
-        ["sh", "-c", line, *command(*args)], capture_output=True, text=True, env=environment(), timeout=LIMIT
-    )
+    words = ["sh", "-c", f'exec "$0" "$@" {redirection}', *command(*args)]
+    return subprocess.run(words, capture_output=True, text=True, env=environment(), timeout=LIMIT)
 
 
 def test_closed_stdout_is_one_line(here: Path) -> None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import command_runs
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
-from gatelab.cli.application import app
 from gatelab.train import Ladder
 
+run, ok, document = (partial(call, "ladder") for call in (command_runs.run, command_runs.ok, command_runs.document))
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 
 
@@ -30,13 +31,11 @@ def test_the_whole_flow_on_a_text_of_ones_own(text: Path, tmp_path: Path) -> Non
     how = ["--text", str(text), "--steps", "4", "--batch", "2", "--seeds", "2", "--lr", "0.01", "--device", "cpu"]
     saved, figure, table = (tmp_path / name for name in ("ladder.json", "ladder.png", "ladder.csv"))
     files = ["--out", str(saved), "--plot", str(figure), "--out", str(table), "--store", str(tmp_path / "runs.db")]
-    result = CliRunner().invoke(app, ["ladder", "gelu", "swiglu", "--sizes", "tiny,mini,small", *how, *files])
-    assert result.exit_code == 0, result.output
-    assert "swiglu is worth" in result.output or "no law" in result.output
+    said = ok("gelu", "swiglu", "--sizes", "tiny,mini,small", *how, *files)
+    assert "swiglu is worth" in said or "no law" in said
     assert saved.exists() and len(table.read_text().splitlines()) == 1 + 2 * 3 * 2
-    again = CliRunner().invoke(app, ["ladder", "--record", str(saved), "--json"])
-    document = json.loads(again.output)
-    assert len(document["points"]) == 12 and ("law" in document) != ("no_law" in document)
+    again = document("--record", str(saved))
+    assert len(again["points"]) == 12 and ("law" in again) != ("no_law" in again)
 
 
 @pytest.mark.slow
@@ -45,7 +44,7 @@ def test_the_table_and_the_document_tell_trainings_that_count_from_others() -> N
     record = RESULTS / "ladder/enwik8.json"
     table = Ladder.read(record).table()
     counted = table[(table["unit"] == "gqu") & (table["size"] == "26M") & (table["repeats"] == 1)]
-    shown = CliRunner().invoke(app, ["ladder", "--record", str(record)]).output
+    shown = ok("--record", str(record))
     (row,) = (line.split() for line in shown.splitlines() if line.split()[:3] == ["1", "26M", "gqu"])
     losses = counted["loss"].tolist()
     assert row[3:] == [
@@ -56,10 +55,10 @@ def test_the_table_and_the_document_tell_trainings_that_count_from_others() -> N
         "0",
     ]
     law = re.search(r"swiglu is worth (\S+) \[", shown)
-    document = json.loads(CliRunner().invoke(app, ["ladder", "--record", str(record), "--json"]).output)
-    assert law and document["law"]["exponent"]["value"] == pytest.approx(Ladder.read(record).law().exponent.value)
-    marked = [p["loss"] for p in document["points"] if p["counts"]]
-    assert marked == table["loss"].tolist() and len(marked) < len(document["points"])
+    said = document("--record", str(record))
+    assert law and said["law"]["exponent"]["value"] == pytest.approx(Ladder.read(record).law().exponent.value)
+    marked = [p["loss"] for p in said["points"] if p["counts"]]
+    assert marked == table["loss"].tolist() and len(marked) < len(said["points"])
 
 
 @pytest.mark.slow
@@ -70,7 +69,7 @@ def test_a_seed_that_diverged_leaves_the_others_their_mean(tmp_path: Path) -> No
     run["metrics"] |= {"loss": [None, *losses[1:]], "diverged": [7, None, None]}
     path = tmp_path / "ladder.json"
     path.write_text(json.dumps(record))
-    shown = CliRunner().invoke(app, ["ladder", "--record", str(path)]).output
+    shown = ok("--record", str(path))
     (row,) = (line.split() for line in shown.splitlines() if line.split()[:3] == ["1", "26M", "geglu"])
     assert row[4] == f"{np.mean(losses[1:]):.4f}" and row[6:] == ["3", "1"]
 
@@ -85,11 +84,10 @@ def test_a_figure_is_written_where_there_is_no_law_and_a_line_where_there_is_no_
 ) -> None:
     how = ["gelu", "--sizes", "tiny", "--text", str(text), "--steps", "2", "--batch", "2", "--lr", "0.01"]
     how += ["--seeds", "2", "--device", "cpu", "--plot", str(tmp_path / "a.png")]
-    result = CliRunner().invoke(app, ["ladder", *how])
-    assert result.exit_code == 0 and "no law" in result.output and (tmp_path / "a.png").stat().st_size > 1000
+    assert "no law" in ok(*how) and (tmp_path / "a.png").stat().st_size > 1000
     (tmp_path / "a.png").unlink()
     monkeypatch.setattr("gatelab.train.ladder_runs.final_loss", lambda *_: None)
-    result = CliRunner().invoke(app, ["ladder", *how])
+    result = run(*how)
     assert result.exit_code == 0 and "a.png was not written" in result.stderr.replace("\n", "")
     assert not (tmp_path / "a.png").exists() and "wrote" not in result.output
 
@@ -98,17 +96,16 @@ def test_a_figure_that_cannot_be_written_is_refused_before_anything_is_trained(
     text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gatelab.train.ladder_runs.train_many", None)
-    result = CliRunner().invoke(app, ["ladder", "glu", "--text", str(text), "--steps", "2", "--plot", f"{text}/x.png"])
+    result = run("glu", "--text", str(text), "--steps", "2", "--plot", f"{text}/x.png")
     assert result.exit_code == 2 and "is not a folder" in " ".join(result.output.split())
 
 
 def test_a_dry_run_says_what_it_would_take(text: Path) -> None:
-    how = ["ladder", "gelu", "--text", str(text), "--sizes", "tiny", "--steps", "4", "--seeds", "2", "--dry-run"]
-    facts = json.loads(CliRunner().invoke(app, [*how, "--json"]).output)
+    how = ["gelu", "--text", str(text), "--sizes", "tiny", "--steps", "4", "--seeds", "2", "--dry-run"]
+    facts, told = document(*how), ok(*how)
     assert facts["runs"] == 2 and facts["trainings"] == 4 + 2 and facts["flops"] > 0
-    told = CliRunner().invoke(app, how).output
     assert "flops" in told and "sweeps of learning rates" in told
-    assert "sweeps" not in CliRunner().invoke(app, [*how, "--lr", "0.001"]).output
+    assert "sweeps" not in ok(*how, "--lr", "0.001")
 
 
 def test_the_power_of_a_design_is_that_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,20 +119,19 @@ def test_the_power_of_a_design_is_that_of_python(monkeypatch: pytest.MonkeyPatch
         return table
 
     monkeypatch.setattr("gatelab.scaling_laws.ladder_power", power)
-    how = ["ladder", "--record", str(record), "--power", "--sizes", "0.4M, 3.2M,26", "--seeds", "2"]
-    document = json.loads(CliRunner().invoke(app, [*how, "--json"]).output)
-    assert pd.DataFrame(document["power"]).equals(table)
-    shown = CliRunner().invoke(app, how).output
-    for row in document["power"]:
+    how = ["--record", str(record), "--power", "--sizes", "0.4M, 3.2M,26", "--seeds", "2"]
+    said, shown = document(*how), ok(*how)
+    assert pd.DataFrame(said["power"]).equals(table)
+    for row in said["power"]:
         numbers = f"{row['p']:.2g} +{row['power']:.2f} +{row['power_f']:.2f}"
         assert re.search(f"{row['question']} +{row['true']} +{numbers}", shown)
     assert designs == 2 * [(len(Ladder.read(record).regime(1)), {"sizes": [4e5, 3.2e6, 2.6e7], "seeds": 2})]
 
 
 def test_power_needs_a_record_and_sizes_that_are_numbers() -> None:
-    result = CliRunner().invoke(app, ["ladder", "--power"])
+    result = run("--power")
     assert result.exit_code == 2 and "give --record FILE" in " ".join(result.output.split())
     how = ["--record", str(RESULTS / "ladder/enwik8.json"), "--power", "--sizes"]
     for sizes, message in (("big", "--sizes is 'big'"), ("1M,2M", "give 3 or more different positive numbers")):
-        result = CliRunner().invoke(app, ["ladder", *how, sizes])
+        result = run(*how, sizes)
         assert result.exit_code == 2 and message in " ".join(result.output.split())

@@ -28,8 +28,8 @@ def tables(here: Path) -> None:
 
 
 def test_it_prints_the_law_with_intervals_and_draws_it(here: Path) -> None:
-    text = ok("runs.csv", "--bootstrap", "30", "--plot", "law.png")
-    law = gl.fit_law(*columns(), bootstrap=30)
+    text = ok("runs.csv", "--bootstrap", "8", "--plot", "law.png")
+    law = gl.fit_law(*columns(), bootstrap=8)
     assert f"{law}, from 12 runs in runs.csv" in text
     assert f"a {law.a:.4g} {law.intervals.a[0]:.4g} {law.intervals.a[1]:.4g} B" in " ".join(text.split())
     assert "low, high: 95% interval" in text and "wrote law.png" in text
@@ -37,11 +37,9 @@ def test_it_prints_the_law_with_intervals_and_draws_it(here: Path) -> None:
 
 
 def test_json_agrees_with_the_library() -> None:
-    said = document("runs.csv", "--bootstrap", "20", "--seed", "3")
-    law = gl.fit_law(*columns(), bootstrap=20, seed=3)
-    assert {row["constant"]: row["value"] for row in said["constants"]} == {
-        name: getattr(law, name) for name in "EAaBb"
-    }
+    said = document("runs.csv", "--bootstrap", "8", "--seed", "3")
+    law = gl.fit_law(*columns(), bootstrap=8, seed=3)
+    assert {row["constant"]: row["value"] for row in said["constants"]} == {n: getattr(law, n) for n in "EAaBb"}
     assert said["points"] == 12 and said["rmse_of_log"] == law.rmse and said["notes"] == []
 
 

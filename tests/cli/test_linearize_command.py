@@ -67,7 +67,6 @@ def test_encrypted_values_are_reported_in_parts() -> None:
     assert "(proved)" in text and "3 levels" in text and "128 bits of" in text
     secret = document("silu", "--interval", "4", "--degree", "6", "--encrypted")["encrypted"]
     assert secret["numbers"] == 1000 and secret["levels"] == 3 and secret["encryption"] < 1e-8
-    result = run(
-        "gelu", "--interval", "9", "--degree", "100", "--method", "chebyshev", "--encrypted", "--data", "z.npy"
-    )
+    words = "gelu --interval 9 --degree 100 --method chebyshev --encrypted --data z.npy"
+    result = run(*words.split())
     assert result.exit_code == 2 and "leave one of them out" in result.stderr

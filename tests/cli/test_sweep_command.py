@@ -116,7 +116,7 @@ def test_failed_fits_are_said_and_tried_again(runs_db: Path) -> None:
 
 
 def test_max_hours_stops_and_the_same_command_goes_on(here: Path) -> None:
-    args = ["scale", "mlp", "--widths", "1,2,3", *SMALL, "--store", "runs.db"]
+    args = ["scale", "mlp", "--widths", "13,14,15", *SMALL, "--store", "runs.db"]
     assert "resumes from the store" in error(*args, "--max-hours", "1e-9")
     assert count("runs.db") < 3
     ok(*args)

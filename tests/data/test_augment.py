@@ -13,6 +13,7 @@ from gatelab.errors import GatelabError
 
 BYTES = torch.randint(0, 256, (50, 3, 12, 10), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
 IMAGES = BYTES.double() / 255
+MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.3, 0.25)
 
 
 def generator(seed=0):
@@ -86,29 +87,27 @@ def test_colours():
 
 
 def test_normalized():
-    mean, std = (0.5, 0.4, 0.3), (0.2, 0.3, 0.25)
-    for result in (batches.normalized(BYTES, mean, std), batches.normalized(IMAGES.float(), mean, std)):
+    for result in (batches.normalized(BYTES, MEAN, STD), batches.normalized(IMAGES.float(), MEAN, STD)):
         for c in range(3):
-            assert torch.allclose(result[:, c], ((IMAGES[:, c] - mean[c]) / std[c]).float(), atol=1e-6)
+            assert torch.allclose(result[:, c], ((IMAGES[:, c] - MEAN[c]) / STD[c]).float(), atol=1e-6)
 
 
 @pytest.mark.parametrize("name", list(batches.AUGMENTATIONS))
 def test_whole_augmentations_are_their_parts_in_order(name):
-    mean, std = (0.5, 0.4, 0.3), (0.2, 0.3, 0.25)
-    result = batches.augmentation(name)(BYTES, mean, std, generator(6))
+    result = batches.augmentation(name)(BYTES, MEAN, STD, generator(6))
     g = generator(6)
     if name == "none":
-        expected = batches.normalized(BYTES, mean, std)
+        expected = batches.normalized(BYTES, MEAN, STD)
     elif name == "crop-flip-erase":
-        expected = batches.normalized(batches.random_flip(batches.random_crop(BYTES, g), g), mean, std)
+        expected = batches.normalized(batches.random_flip(batches.random_crop(BYTES, g), g), MEAN, STD)
         expected = batches.random_erasing(expected, g)
     else:
         expected = batches.color_jitter(batches.resized_crop(BYTES.float() / 255, g), g)
-        expected = batches.random_erasing(batches.normalized(batches.random_flip(expected, g), mean, std), g)
+        expected = batches.random_erasing(batches.normalized(batches.random_flip(expected, g), MEAN, STD), g)
     assert result.dtype == torch.float32 and torch.equal(result, expected)
-    assert torch.equal(result, batches.augmentation(name)(BYTES, mean, std, generator(6)))
+    assert torch.equal(result, batches.augmentation(name)(BYTES, MEAN, STD, generator(6)))
     if name != "none":
-        assert not torch.equal(result, batches.augmentation(name)(BYTES, mean, std, generator(7)))
+        assert not torch.equal(result, batches.augmentation(name)(BYTES, MEAN, STD, generator(7)))
 
 
 def test_rectangles_keep_what_they_promise():
@@ -130,7 +129,6 @@ def test_rectangles_keep_what_they_promise():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("name", list(batches.AUGMENTATIONS))
 def test_the_same_on_a_gpu(name):
-    mean, std = (0.5, 0.4, 0.3), (0.2, 0.3, 0.25)
-    here = batches.augmentation(name)(BYTES, mean, std, generator(9))
-    there = batches.augmentation(name)(BYTES.cuda(), mean, std, generator(9))
+    here = batches.augmentation(name)(BYTES, MEAN, STD, generator(9))
+    there = batches.augmentation(name)(BYTES.cuda(), MEAN, STD, generator(9))
     assert there.is_cuda and torch.allclose(here, there.cpu(), atol=1e-4)

@@ -169,10 +169,7 @@ x e pi sin cos exp log sqrt maximum relu gelu y __class__ lambda for in if else 
 0 1 2 9 1e308 1e999 .5 3j 0x 1_0 True None 'a' "b" f'{x}' b''
 + - * / ** // % ^ ~ @ & | << >> ( ) [ ] { } , . : := ; = == < > ! # \ ` $ ?
 """
-TOKENS = [
-    *WORDS.split(),
-    *[" ", "", "\n", "\t", "\x00", "\ud800", "π", "²", "ｘ", "(x)", "sin(x)", "-x", "**x", "x*"],
-]
+TOKENS = [*WORDS.split(), *[" ", "", "\n", "\t", "\x00", "\ud800", "π", "²", "ｘ", "(x)", "sin(x)", "-x", "**x", "x*"]]
 
 
 def test_fuzz_raises_nothing_but_gatelab_errors():

@@ -102,21 +102,6 @@ def test_friedman_is_standardized_by_default(name):
     assert "standardized" in p.description and "standardized" not in raw.description
 
 
-@pytest.mark.parametrize(
-    ("option", "says"),
-    [
-        ({"interval": (0, 1)}, "friedman1 takes no interval: its inputs are drawn"),
-        ({"sampling": "grid"}, "friedman1 takes no sampling: its inputs are drawn"),
-        ({"seed": 2**32}, "seed is"),
-        ({"n": 1}, "n is 1"),
-        ({"noise": -1}, "noise is -1"),
-    ],
-)
-def test_friedman_refuses(option, says):
-    with pytest.raises(GatelabError, match=says):
-        problem("friedman1", **option)
-
-
 def test_formulas():
     p = problem("exp(sin(3*x))", interval=(0, 3), n=100)
     assert (p.name, p.interval) == ("exp(sin(3*x))", (0.0, 3.0))
@@ -129,8 +114,7 @@ def test_formulas():
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"n": 10}, {"seed": 1}, {"interval": np.array([0, 1])}, {"standardize": False}, {"protocol": "paper"}],
+    "options", [{"n": 10}, {"seed": 1}, {"interval": np.array([0, 1])}, {"standardize": False}, {"protocol": "paper"}]
 )
 def test_a_problem_takes_no_options(options):
     with pytest.raises(GatelabError, match=f"takes no options; leave out {next(iter(options))}, or"):
@@ -138,22 +122,28 @@ def test_a_problem_takes_no_options(options):
 
 
 @pytest.mark.parametrize(
-    ("spec", "says"),
+    ("spec", "options", "says"),
     [
-        ("papr-1d", "no problem is called 'papr-1d'; did you mean 'paper-1d'.*formula in x"),
-        ("sin", "no problem is called 'sin'.*Known: airfoil, atan.*formula in x"),
-        ("y", "has y but not x"),
-        ("x2-y3", "no problem is called 'x2-y3'; did you mean.*'x2-y2'"),
-        ("houses.csv", "'houses.csv' looks like a file; read it with Problem.from_file"),
-        ("3", "constant = 3"),
-        ("__import__('os')", "__import__"),
-        (np.zeros(3), r"from ndarray.*the pair \(x, y\)"),
-        (None, "from NoneType"),
+        ("friedman1", {"interval": (0, 1)}, "friedman1 takes no interval: its inputs are drawn"),
+        ("friedman1", {"sampling": "grid"}, "friedman1 takes no sampling: its inputs are drawn"),
+        ("friedman1", {"seed": 2**32}, "seed is"),
+        ("friedman1", {"n": 1}, "n is 1"),
+        ("friedman1", {"noise": -1}, "noise is -1"),
+        ("airfoil", {"n_test": 5, "noise": 0.1}, "airfoil takes no n_test and no noise: its rows are measured"),
+        ("papr-1d", {}, "no problem is called 'papr-1d'; did you mean 'paper-1d'.*formula in x"),
+        ("sin", {}, "no problem is called 'sin'.*Known: airfoil, atan.*formula in x"),
+        ("y", {}, "has y but not x"),
+        ("x2-y3", {}, "no problem is called 'x2-y3'; did you mean.*'x2-y2'"),
+        ("houses.csv", {}, "'houses.csv' looks like a file; read it with Problem.from_file"),
+        ("3", {}, "constant = 3"),
+        ("__import__('os')", {}, "__import__"),
+        (np.zeros(3), {}, r"from ndarray.*the pair \(x, y\)"),
+        (None, {}, "from NoneType"),
     ],
 )
-def test_refuses(spec, says):
+def test_refuses(spec, options, says):
     with pytest.raises(GatelabError, match=says):
-        problem(spec, n=20)
+        problem(spec, **{"n": 20, **options})
 
 
 def test_a_pair_of_arrays_is_a_problem():

@@ -50,9 +50,8 @@ def test_the_scales_are_kept_and_lead_back():
     raw, p = (Problem.from_arrays(X, Y, standardize=s) for s in (False, True))
     assert raw.scales is None
     for scale, side in ((p.scales.x, "x"), (p.scales.y, "y")):
-        np.testing.assert_allclose(
-            scale.stretch(getattr(p.test, side)), getattr(raw.test, side), rtol=1e-12, atol=1e-12
-        )
+        found, given = scale.stretch(getattr(p.test, side)), getattr(raw.test, side)
+        np.testing.assert_allclose(found, given, rtol=1e-12, atol=1e-12)
     again = from_plain(Scales, json.loads(json.dumps(to_plain(p.scales))))
     np.testing.assert_array_equal(again.x.deviation, p.scales.x.deviation)
     np.testing.assert_array_equal(again.y.mean, p.scales.y.mean)

@@ -92,11 +92,6 @@ def test_fewer_training_rows_are_among_more_and_the_test_rows_stay(real_data):
         gl.problem("airfoil", n=1203)
 
 
-def test_measured_rows_take_no_sampling():
-    with pytest.raises(GatelabError, match="airfoil takes no n_test and no noise: its rows are measured"):
-        gl.problem("airfoil", n_test=5, noise=0.1)
-
-
 # ---- where they are looked for
 
 

@@ -51,12 +51,10 @@ def test_real_texts(real_data, no_network, tmp_path, name, count):
 
 def test_enwik8_has_the_parts_of_the_literature(real_enwik8, no_network):
     data = text_data("enwik8", "bytes")
-    assert [len(part) for part in (data.train, data.valid, data.test)] == [90_000_000, 5_000_000, 5_000_000]
-    assert {part.dtype for part in (data.train, data.valid, data.test)} == {
-        np.dtype(np.uint8)
-    } and data.vocabulary == 256
-    whole = hashlib.md5(usedforsecurity=False)
-    for part in (data.train, data.valid, data.test):
+    parts, whole = (data.train, data.valid, data.test), hashlib.md5(usedforsecurity=False)
+    assert [len(part) for part in parts] == [90_000_000, 5_000_000, 5_000_000]
+    assert {part.dtype for part in parts} == {np.dtype(np.uint8)} and data.vocabulary == 256
+    for part in parts:
         whole.update(part)
     assert whole.hexdigest() == "a1fa5ffddb56f4953e226637dabbb36a"
 
@@ -156,22 +154,6 @@ def test_bad_files_are_refused(tmp_path, name, content, says):
     (tmp_path / name).write_bytes(content() if callable(content) else content)
     with pytest.raises(GatelabError, match=says):
         text_data(tmp_path / name, "bytes")
-
-
-@pytest.mark.parametrize(
-    ("source", "options", "says"),
-    [
-        ("nowhere.txt", {}, "there is no file nowhere.txt; give one, or one of 'fineweb-edu'"),
-        (__file__, {"tokenizer": "gpt3"}, "no tokenizer is called 'gpt3'; did you mean 'gpt2'"),
-        (__file__, {"test_fraction": 0}, "test_fraction is 0; give a number above"),
-        (__file__, {"valid_fraction": 0.95}, "are 0.95 and 0.1, which leaves no token for training.*below 1"),
-        ("enwik8", {"test_fraction": 0.1}, "test_fraction is 0.1, but enwik8 has the standard split.*leave"),
-        ("enwik8", {"valid_fraction": 0.1}, "90000000 \\+ 5000000 \\+ 5000000 bytes; leave valid_fraction out"),
-    ],
-)
-def test_bad_questions(source, options, says):
-    with pytest.raises(GatelabError, match=says):
-        text_data(source, **options)
 
 
 # ---- batches
@@ -314,9 +296,15 @@ def test_windows_in_order_see_each_token_once():
         (lambda d: d.batch(0, 0, 8), "size is 0"),
         (lambda d: d.epoch_starts(-1, 2, 8), "step is -1"),
         (lambda d: list(d.batches("valid", 2, 6)), "no part is called 'valid'"),
+        (lambda _: text_data("nowhere.txt"), "there is no file nowhere.txt; give one, or one of 'fineweb-edu'"),
+        (lambda _: text_data(__file__, "gpt3"), "no tokenizer is called 'gpt3'; did you mean 'gpt2'"),
+        (lambda _: text_data(__file__, test_fraction=0), "test_fraction is 0; give a number above"),
+        (lambda _: text_data(__file__, valid_fraction=0.95), "are 0.95 and 0.1, which leaves no token for training"),
+        (lambda _: text_data("enwik8", test_fraction=0.1), "test_fraction is 0.1, but enwik8 has the standard.*leave"),
+        (lambda _: text_data("enwik8", valid_fraction=0.1), r"0 \+ 5000000 \+ 5000000 bytes; leave valid_fraction out"),
     ],
 )
-def test_bad_batches(ask, says):
+def test_bad_questions(ask, says):
     with pytest.raises(GatelabError, match=says):
         ask(_counting())
 

@@ -19,9 +19,8 @@ def smooth(n: int = 150, d: int = 2) -> tuple[np.ndarray, np.ndarray]:
 
 
 def quick(**options) -> GatedRegressor:
-    return GatedRegressor(
-        **{"width": 4, "ridge": 1e-8, "starts": 1, "rounds": 1, "steps": 40, "random_state": 0} | options
-    )
+    usual = {"width": 4, "ridge": 1e-8, "starts": 1, "rounds": 1, "steps": 40, "random_state": 0}
+    return GatedRegressor(**usual | options)
 
 
 def error(model: GatedRegressor, x: np.ndarray, y: np.ndarray) -> float:
@@ -161,10 +160,9 @@ def test_a_row_far_outside_the_data_is_held_near_the_targets() -> None:
     far = model.predict(1e3 * x)
     half = (y.max() - y.min()) / 2
     assert far.max() == pytest.approx(y.max() + half) and far.min() == pytest.approx(y.min() - half)
-    free = model.network_(torch.tensor(model.frame_.inputs(x))).detach().numpy()  # within the data nothing is held
-    assert np.allclose(
-        model.predict(x), model.frame_.y_unit * (model.frame_.y_mean + model.frame_.y_scale * free)[:, 0]
-    )
+    frame = model.frame_
+    free = model.network_(torch.tensor(frame.inputs(x))).detach().numpy()  # within the data nothing is held
+    assert np.allclose(model.predict(x), frame.y_unit * (frame.y_mean + frame.y_scale * free)[:, 0])
 
 
 def test_masked_values_are_refused() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from gatelab import GatedRegressor, unit
+from gatelab.estimators import squares
 from gatelab.estimators.frames import TableRows
 from gatelab.estimators.squares import SquaresSearch, random_gates
 from gatelab.estimators.trees import Squares
@@ -46,6 +47,7 @@ def test_a_kinked_target_takes_trained_gates() -> None:
 
 def test_what_is_given_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Squares, "most", 20)
+    monkeypatch.setattr(squares, "RIDGES", (1e-6, 1e-2))
     x = plane(60)
     y = x[:, 0] * x[:, 1]
     options = {"random_state": 0, "starts": 1, "rounds": 0, "steps": 10}

@@ -230,12 +230,8 @@ def test_few_rows_rare_classes_and_inputs_that_do_not_differ() -> None:
     y[0] = 2
     rare = clone(FIXED).fit(x, y)
     assert np.isfinite(rare.predict_log_proba(x)).all() and rare.predict_proba(x).shape == (60, 3)
-    flat = (
-        GatedClassifier(random_state=0)
-        .fit(np.ones((40, 2)), np.repeat([0, 1, 1, 1], 10))
-        .predict_proba(np.ones((1, 2)))
-    )
-    assert flat[0, 1] == pytest.approx(0.75, abs=0.02)
+    flat = GatedClassifier(random_state=0).fit(np.ones((40, 2)), np.repeat([0, 1, 1, 1], 10))
+    assert flat.predict_proba(np.ones((1, 2)))[0, 1] == pytest.approx(0.75, abs=0.02)
 
 
 def test_far_outside_probabilities_are_those_of_the_edge() -> None:

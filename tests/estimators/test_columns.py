@@ -357,7 +357,7 @@ def test_values_that_are_there_once_are_left_out_with_a_warning(share):
     assert model.score(fresh, fresh["a"] ** 2 > 0.25) > 0.9
     text = pd.DataFrame({"note": [f"text {k}" for k in range(200)]})
     with pytest.warns(UserWarning, match="200 values are unique"):
-        alone = GatedRegressor(width=1, ridge=1e-3, random_state=0).fit(text, a)
+        alone = GatedRegressor(width=1, ridge=1e-3, starts=1, rounds=0, random_state=0).fit(text, a)
     assert np.allclose(alone.predict(text), a.mean())
 
 
@@ -367,9 +367,7 @@ def test_a_table_of_nothing_but_levels_is_learned(numbered):
     generator = np.random.default_rng(0)
     level = generator.integers(0, 40, 400)
     y = np.random.default_rng(5).normal(size=40)[level] + 0.3 * generator.normal(size=400)
-    table = pd.DataFrame({"place": [f"p{k}" for k in level]})
-    if numbered:
-        table = pd.DataFrame({"place": level})
+    table = pd.DataFrame({"place": level if numbered else [f"p{k}" for k in level]})
     model = GatedRegressor("glu", width=1, ridge=1e-3, starts=1, rounds=0, random_state=0).fit(table, y)
     assert model.columns_.averaged and model.score(table, y) > 0.85
     classifier = GatedClassifier("glu", width=1, ridge=1e-3, members=1, random_state=0).fit(table, y > 0)
@@ -452,6 +450,6 @@ def test_levels_are_found_however_a_file_writes_them(texts, levels, expected):
 
 def test_whole_numbers_that_double_precision_rounds_are_warned_of() -> None:
     b = np.random.default_rng(0).normal(size=80)
-    model = GatedRegressor(width=1, ridge=1e-3, members=1)
+    model = GatedRegressor(width=1, ridge=1e-3, members=1, starts=1, rounds=0)
     with pytest.warns(UserWarning, match=r"'id' has whole numbers beyond 2\^53.*give them as text"):
         model.fit(pd.DataFrame({"id": 10**18 + np.arange(80) // 4, "b": b}), b**2)

@@ -58,9 +58,9 @@ def test_in_a_pipeline_with_pandas_and_a_transformed_target() -> None:
 
 def test_in_a_grid_search_and_in_cross_validation() -> None:
     x, y = data()
-    grid = GridSearchCV(FIXED, {"width": [1, 4], "unit": ["swiglu", "mlp"]}, cv=3).fit(x, y)
+    grid = GridSearchCV(FIXED, {"width": [1, 4], "unit": ["swiglu", "mlp"]}, cv=2).fit(x, y)
     assert grid.best_params_ == {"width": 4, "unit": "swiglu"}
-    assert cross_val_score(FIXED, x, y, cv=3).min() > 0.9
+    assert cross_val_score(FIXED, x, y, cv=2).min() > 0.9
 
 
 def test_vector_targets_of_very_different_scales_are_all_fitted() -> None:

@@ -130,9 +130,8 @@ def test_a_budget_of_time_ends_the_search_and_a_deviation_needs_one(model):
 
 def test_bent_columns_come_back():
     generator = np.random.default_rng(0)
-    a = np.column_stack(
-        [np.exp(2 * generator.normal(size=300)), generator.standard_cauchy(300), generator.normal(size=300)]
-    )
+    columns = np.exp(2 * generator.normal(size=300)), generator.standard_cauchy(300), generator.normal(size=300)
+    a = np.column_stack(columns)
     bend = Bend.of(a)
     assert (bend.spread > 0).tolist() == [True, True, False]
     assert np.allclose(bend.back(bend(a)), a, rtol=1e-10)

@@ -140,12 +140,12 @@ def test_a_number_of_trees_that_is_given_is_grown_and_none_may_be_best() -> None
 @pytest.fixture(scope="module")
 def stepped() -> GatedClassifier:
     x, y = boxes(300)
-    return GatedClassifier(("swiglu", "steps"), ridge=1e-2, members=4, random_state=0).fit(x, y)
+    return GatedClassifier(("swiglu", "steps"), ridge=1e-2, members=3, random_state=0).fit(x, y)
 
 
 def test_where_classes_are_boxes_steps_are_chosen_and_better_than_gates_alone(stepped, tmp_path) -> None:
     z, t = boxes(2000, seed=1)
-    alone = GatedClassifier("swiglu", ridge=1e-2, members=4, random_state=0).fit(*boxes(300))
+    alone = GatedClassifier("swiglu", ridge=1e-2, members=3, random_state=0).fit(*boxes(300))
     assert stepped.unit_.endswith("steps") and stepped.committee_.trees
     again = gl.load(stepped.save(tmp_path / "model.safetensors"))
     assert isinstance(again, GatedClassifier) and again.unit == ("swiglu", "steps")

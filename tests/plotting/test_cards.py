@@ -17,9 +17,8 @@ TABLE["error"] *= np.repeat([1.0, 1.1, 1.2], 3)
 def test_a_card_has_its_series_two_ticks_an_axis_and_names_that_do_not_touch() -> None:
     figure = draw_card(Facets("n", "error", "unit", xlog=True, ylog=True, lines=(Overlay("limit", "l"),)), {"t": TABLE})
     (axes,) = figure.axes
-    assert [tuple(np.asarray(line.get_ydata())) for line in axes.lines] == [
-        tuple(g["error"]) for _, g in TABLE.groupby("unit")
-    ]
+    series = [tuple(group["error"]) for _, group in TABLE.groupby("unit")]
+    assert [tuple(np.asarray(line.get_ydata())) for line in axes.lines] == series
     assert [t.get_text() for t in axes.get_xticklabels()] == ["1", "100"] and len(axes.get_yticks()) == 2
     figure.draw_without_rendering()
     names = {text.get_text(): text.get_window_extent() for text in figure.texts if text.get_text() in "abc"}
@@ -30,10 +29,8 @@ def test_a_card_has_its_series_two_ticks_an_axis_and_names_that_do_not_touch() -
 
 
 def test_an_axis_of_names_has_a_place_each_with_intervals_and_a_level() -> None:
-    table = pd.DataFrame(
-        {"model": ["ViT", "Mixer"], "gap": [5.0, -5.0], "gap_low": [1.0, -9.0], "gap_high": [9.0, -1.0]}
-    )
-    (axes,) = draw_card(Facets("model", "gap", levels={"none": 0.0}), {"t": table}).axes
+    table = {"model": ["ViT", "Mixer"], "gap": [5.0, -5.0], "gap_low": [1.0, -9.0], "gap_high": [9.0, -1.0]}
+    (axes,) = draw_card(Facets("model", "gap", levels={"none": 0.0}), {"t": pd.DataFrame(table)}).axes
     assert [t.get_text() for t in axes.get_xticklabels()] == ["ViT", "Mixer"] and axes.get_xlim() == (-0.5, 1.5)
     dots, level = axes.lines
     heights = [*np.ravel(dots.get_ydata()), *np.ravel(level.get_ydata())]

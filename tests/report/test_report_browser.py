@@ -55,9 +55,8 @@ def visit(browser: Any, address: str) -> Iterator[Any]:
             wrong.append(f"request: {request.url}")
 
     def go(width: int = 1200, theme: str = "light", script: str = "", where: str = address) -> Any:
-        context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=theme, accept_downloads=True
-        )
+        size = {"width": width, "height": 900}
+        context = browser.new_context(viewport=size, color_scheme=theme, accept_downloads=True)
         contexts.append(context)
         page = context.new_page()
         page.on("console", lambda m: wrong.append(f"{m.type}: {m.text}") if m.type in ("error", "warning") else None)

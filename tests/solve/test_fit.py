@@ -52,6 +52,11 @@ def solve(unit, problem, width, *, seed):
     with pytest.raises(gl.GatelabError, match=r"Known: .*mean"):
         gl.fit("glu", "x2", 3, solver="meam")
 
+    def untrained(unit, problem, width, *, seed):
+        return gl.solve.Solution(unit.network(width, seed=seed), gl.Status.BUDGET, (1.0,))
+
+    assert gl.fit("glu", "x2", 3, solver=untrained).solver == "untrained"
+
 
 @pytest.mark.parametrize("name", ["mlp", "relu2", "relu3", "glu", "gqu"])
 @pytest.mark.parametrize("width", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 3, 5, 8, 13, 20))])
@@ -160,13 +165,6 @@ def test_advice_names_overfitting():
     assert wide.advice.startswith("overfitted") and wide.as_row()["advice"] == wide.advice
     assert "overfitted" in wide._repr_html_() and narrow.advice == narrow.status.advice
     assert gl.fit("glu", gl.problem("x**2", n=50), 3).advice == Status.FLOOR.advice, "at the rounding nothing is said"
-
-
-def test_a_solver_of_ones_own():
-    def untrained(unit, problem, width, *, seed):
-        return gl.solve.Solution(unit.network(width, seed=seed), gl.Status.BUDGET, (1.0,))
-
-    assert gl.fit("glu", "x2", 3, solver=untrained).solver == "untrained"
 
 
 def test_predict_in_slices_is_the_plain_forward_pass():

@@ -96,7 +96,7 @@ def test_a_start_is_never_lost_in_a_plane(unit, other):
 
 
 def test_bad_starts_are_said():
-    fit = gl.fit("glu", LINE, 3)
+    fit = gl.fit("glu", LINE, 3, steps=1)
     for unit, problem, width, start, what in (
         ("mlp", LINE, 4, fit, "does not contain"),
         ("gqu", LINE, 2, fit, "at most 2"),

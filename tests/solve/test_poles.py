@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from benchmarks.smooth_precise import EXACT, Rows, gates_of
 import gatelab as gl
 from gatelab.errors import GatelabError
 from gatelab.solve.solution import mean_square, tensors
+from gatelab.solve.solvers import varpro
 from gatelab.solve.solvers.poles import Nodes, PoleBatch, drawn, solve, target_poles
 
 
@@ -84,34 +86,38 @@ def test_poles_of_a_rational_function_are_found() -> None:
     np.testing.assert_allclose(found[:2], [0.2j, 0.5 + 0.3j], atol=1e-8)
 
 
+@cache
+def fitted(unit: str, width: int) -> gl.Fit:
+    return gl.fit(unit, "paper-1d", width, solver="poles")
+
+
 @pytest.mark.parametrize(
     ("unit", "width", "most"), [("swiglu", 3, 3e-4), ("swiglu", 8, 5e-9), ("silu", 8, 3e-6), ("geglu", 6, 2e-5)]
 )
 def test_errors_on_the_papers_target(unit: str, width: int, most: float) -> None:
     """At most the best of five seeds of variable projection on all rows."""
-    fit = gl.fit(unit, "paper-1d", width, solver="poles")
-    assert fit.test_rmse < most
+    assert fitted(unit, width).test_rmse < most
 
 
 def test_neurons_sit_on_the_poles_of_the_target() -> None:
-    net = gl.fit("swiglu", "paper-1d", 8, solver="poles").network
+    net = fitted("swiglu", 8).network
     poles = [complex(-g / G, math.pi / abs(G)) for G, g in zip(net.G.flatten().tolist(), net.g.tolist(), strict=True)]
     for pole in (complex(0.5, math.asinh(1) / math.pi), complex(-0.5, math.asinh(1) / math.pi)):
         assert min(abs(pole - p) for p in poles) < 0.01
 
 
 @pytest.mark.parametrize(
-    "target",
-    [np.abs, np.sign, lambda x: 1 / (x + 0.1234), np.exp],
-    ids=["kink", "jump", "pole inside", "entire"],
+    "target", [np.abs, np.sign, lambda x: 1 / (x + 0.1234), np.exp], ids=["kink", "jump", "pole inside", "entire"]
 )
-def test_rough_targets_are_fitted_no_worse_than_by_variable_projection(target) -> None:
-    x = np.linspace(-1, 1, 300)
+def test_rough_targets_are_fitted_no_worse_than_by_variable_projection(target, monkeypatch) -> None:
+    """The pole solver may have asked for the same fit itself, which is then not computed again."""
+    x, asked, honest = np.linspace(-1, 1, 300), [], varpro.solve
     problem = gl.Problem.from_arrays(x, target(x), name="rough")
+    monkeypatch.setattr(varpro, "solve", lambda *a, **o: asked.append(honest(*a, **o)) or asked[-1])
     net = solve("swiglu", problem, 2).network
     ours = math.sqrt(mean_square(net, *tensors(problem)))
-    theirs = gl.fit("swiglu", problem, 2, solver="varpro").train_rmse
-    assert ours <= 1.5 * theirs + 1e-9 * np.abs(target(x)).max()
+    (theirs,) = asked or [honest("swiglu", problem, 2)]
+    assert ours <= 1.5 * math.sqrt(mean_square(theirs.network, *tensors(problem))) + 1e-9 * np.abs(target(x)).max()
 
 
 def test_noise_is_averaged_over_all_rows() -> None:

@@ -17,7 +17,7 @@ from gatelab.solve.fits import predict, rmse
 from gatelab.solve.solvers.varpro import solve as solve_varpro
 from gatelab.solve.solvers.varpro import varpro_many
 
-QUICK = {"starts": 1, "rounds": 1, "steps": 10}
+QUICK = {"starts": 1, "rounds": 1, "steps": 6}
 
 
 def own(z: Tensor, v: Tensor) -> Tensor:

@@ -160,9 +160,8 @@ def test_neurons_go_and_come_in_a_batch_as_they_would_alone() -> None:
         g, only = torch.Generator().manual_seed(b), model.take(torch.tensor([b]))
         own_fewer = remove(only, only.project(theta[b : b + 1]), unwanted[b : b + 1], [g])
         assert torch.equal(own_fewer.present[0], fewer.present[b])
-        own_more, own_moved = insert(
-            own_fewer, theta[b : b + 1], own_fewer.project(theta[b : b + 1]), wanted[b : b + 1], [g]
-        )
+        alone = theta[b : b + 1]
+        own_more, own_moved = insert(own_fewer, alone, own_fewer.project(alone), wanted[b : b + 1], [g])
         n = own_more.present.shape[1]
         assert torch.equal(own_more.present[0], more.present[b, :n]) and not bool(more.present[b, n:].any())
         assert torch.equal(own_moved[0], moved[b, :, :n])
