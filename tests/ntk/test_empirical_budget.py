@@ -64,8 +64,8 @@ def test_other_budgets_are_refused(given):
 def test_a_small_budget_means_more_groups_and_the_same_kernel():
     model, X, outputs = text()
     whole = empirical(model, X, outputs, budget=2**30).matrix
-    groups = []
-    for budget in (2**30, 1_000_000, 700_000):
+    groups = [len(planned(model, X, outputs, 2**30).groups)]
+    for budget in (1_000_000, 700_000):
         groups.append(len(planned(model, X, outputs, budget).groups))
         K = empirical(model, X, outputs, budget=budget).matrix
         assert torch.allclose(K, whole, rtol=1e-12, atol=1e-14 * float(whole.abs().max()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from scipy.integrate import quad
 from gatelab.errors import GatelabError
 from gatelab.feedforward import Unit
 from gatelab.ntk import Kernel, analytic
-from gatelab.studies import Request, records
+from gatelab.studies import Outcome, Request, records
 from gatelab.studies.engine import interval_columns, study
 from gatelab.studies.ntk import early, fig1, fig3, orders, thm31
 from gatelab.studies.ntk.fig2 import taylor_forms
@@ -99,8 +100,8 @@ def test_our_estimates_are_within_a_quarter_and_the_papers_are_not(monkeypatch: 
 # ---- figure 3
 
 
-def test_the_record_has_every_model_unit_and_start_with_three_seeds() -> None:
-    outcome = fig3.STUDY.run(Request())
+def test_the_record_has_every_model_unit_and_start_with_three_seeds(recorded: Callable[[str], Outcome]) -> None:
+    outcome = recorded("ntk/fig3")
     table = outcome.tables["conditions"]
     counts = table.groupby(["model", "start", "unit"]).size()
     assert len(counts) == 2 * 2 * 8 and (counts >= 3).all()
