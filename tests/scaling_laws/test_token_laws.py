@@ -8,17 +8,7 @@ import pytest
 from scipy.optimize import least_squares
 
 from gatelab.errors import GatelabError
-from gatelab.scaling_laws import TokenLaws, fit_token_laws, token_differences
-from gatelab.scaling_laws.token_laws import (
-    FORMS,
-    LETTERS,
-    WEIGHTS,
-    Simulation,
-    TokenCells,
-    constants,
-    first_fit,
-    places,
-)
+from gatelab.scaling_laws import TokenLaws, fit_token_laws, token_differences, token_laws
 
 SIZES, TOKENS = (1e6, 2e6, 4e6, 8e6), (5e6, 1e7, 2e7, 4e7, 8e7)
 LAW = {"E": 1.1, "A": 0.2, "a": 0.4, "B": 0.35, "b": 0.5}  # A and B at 1e6 parameters and 5e6 tokens
@@ -39,19 +29,19 @@ def table(
     return pd.DataFrame(rows, columns=["unit", "parameters", "tokens", "seed", "loss"])
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", token_laws.FORMS)
 def test_fits_are_those_of_scipy(form: str) -> None:
-    cells = TokenCells.of(table({"a": {}, "b": {"B": 0.3, "A": 0.21}}))
+    cells = token_laws.TokenCells.of(table({"a": {}, "b": {"B": 0.3, "A": 0.21}}))
     means, roots = cells.weighted(cells.losses, "size")
-    columns = places(cells.unit, form)
+    columns = token_laws.places(cells.unit, form)
 
     def residuals(theta: np.ndarray) -> np.ndarray:
-        E, A, a, B, b = (theta[columns[letter]] for letter in LETTERS)
+        E, A, a, B, b = (theta[columns[letter]] for letter in token_laws.LETTERS)
         law = E + np.exp(A - np.exp(a) * cells.x) + np.exp(B - np.exp(b) * cells.y)
         return (law - means) * roots
 
-    theta, misfit = first_fit(cells, form, means, roots)
-    assert len(theta) == constants(2, form)
+    theta, misfit = token_laws.first_fit(cells, form, means, roots)
+    assert len(theta) == token_laws.constants(2, form)
     twin = least_squares(residuals, theta + 0.01, x_scale="jac", xtol=1e-12, ftol=1e-12, gtol=1e-12)
     assert misfit == pytest.approx(2 * twin.cost, rel=1e-6)
 
@@ -78,12 +68,12 @@ def test_a_gain_in_the_data_term_is_found_there_and_nowhere_else() -> None:
 
 def test_the_level_of_the_test_is_that_of_its_p_values() -> None:
     """15 tables without a difference, 19 draws each: p <= 0.1 with probability 0.1; more than 6 in 0.03 % of cases."""
-    rejected = dict.fromkeys(WEIGHTS, 0)
+    rejected = dict.fromkeys(token_laws.WEIGHTS, 0)
     for seed in range(15):
-        cells = TokenCells.of(table({"a": {}, "b": {}}, seed=seed))
-        for weights in WEIGHTS:
-            fit = first_fit(cells, "", *cells.weighted(cells.losses, weights))
-            p = Simulation(cells, "", weights, *fit).test("B", 19, np.random.default_rng(seed))["p"]
+        cells = token_laws.TokenCells.of(table({"a": {}, "b": {}}, seed=seed))
+        for weights in token_laws.WEIGHTS:
+            fit = token_laws.first_fit(cells, "", *cells.weighted(cells.losses, weights))
+            p = token_laws.Simulation(cells, "", weights, *fit).test("B", 19, np.random.default_rng(seed))["p"]
             rejected[weights] += p <= 0.1
     assert max(rejected.values()) <= 6
 
@@ -104,8 +94,10 @@ def test_differences_per_doubling_are_those_of_a_plane() -> None:
 
 def test_missing_seeds_are_missing_in_simulations_too() -> None:
     own = table({"a": {}, "b": {}}).iloc[1:]
-    cells = TokenCells.of(own)
-    simulation = Simulation(cells, "", "cell", *first_fit(cells, "", *cells.weighted(cells.losses, "cell")))
+    cells = token_laws.TokenCells.of(own)
+    simulation = token_laws.Simulation(
+        cells, "", "cell", *token_laws.first_fit(cells, "", *cells.weighted(cells.losses, "cell"))
+    )
     losses = simulation.losses(3, np.random.default_rng(0))
     assert np.isnan(losses).sum() == 3
 
@@ -142,7 +134,7 @@ def test_predicted_differences_contain_new_trainings_as_often_as_they_say() -> N
         keys = list(zip(made["parameters"], made["tokens"], strict=True))
         common = {key: 0.004 * generator.standard_normal() for key in dict.fromkeys(keys)}
         made["loss"] += [common[key] for key in keys]
-        cells = TokenCells.of(made)
+        cells = token_laws.TokenCells.of(made)
         tests = pd.DataFrame([{"weights": "size", "smaller": "AB", "larger": "ABa", "p": 0.5}])
         laws = TokenLaws((*changes,), tests, "size", np.empty((0, 0)), cells)
         rows = laws.predictions(("plain", "gated"), [16e6], 1.6e8, seeds=3, draws=100)
