@@ -518,10 +518,7 @@ def test_a_pair_of_texts_is_checked_as_any_text() -> None:
     model, rows = tiny("llama"), rows_for("llama")
     calibration, test = rows[:16], rows[16:]
     small = shrink(model, 0.5, (calibration, test), method="wanda")
-    for same in (
-        (calibration.int(), test.numpy().astype("uint16")),
-        (calibration.flatten(), test.flatten().tolist()),
-    ):
+    for same in ((calibration.int(), test.numpy().astype("uint16")), (calibration.flatten(), test.flatten().tolist())):
         assert shrink(model, 0.5, same, method="wanda", length=32).after == small.after
     for wrong, words in (
         ((calibration, calibration[:2]), "2 of 2 test windows are in the calibration part too"),

@@ -216,10 +216,7 @@ def test_rank_agreement_of_six_units_is_exact():
     scores = (1.0, 2.0, 6.0, 3.0, 5.0, 4.0)
     other = rank_agreement(losses, drawn, dict(zip(UNITS, scores, strict=True)))
     twin = permutation_test(
-        (list(losses.values()),),
-        lambda x: spearmanr(x, scores).statistic,
-        permutation_type="pairings",
-        n_resamples=720,
+        (list(losses.values()),), lambda x: spearmanr(x, scores).statistic, permutation_type="pairings", n_resamples=720
     )
     assert other.correlation.value == pytest.approx(twin.statistic)
     assert other.p == pytest.approx(twin.pvalue, abs=1e-9)

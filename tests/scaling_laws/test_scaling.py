@@ -153,10 +153,7 @@ def test_limits_are_those_of_theory():
         np.testing.assert_allclose(found, factor * np.array([10.0, 100.0]) ** -order, rtol=2e-3)
 
 
-TARGETS = {
-    "sin 4x": lambda x: np.sin(4 * x),
-    "runge": lambda x: 1 / (1 + 9 * x**2),
-}
+TARGETS = {"sin 4x": lambda x: np.sin(4 * x), "runge": lambda x: 1 / (1 + 9 * x**2)}
 
 
 @cache

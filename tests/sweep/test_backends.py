@@ -56,11 +56,7 @@ def test_each_run_once_whatever_is_asked_for_twice(backend: Any, tmp_path: Path)
     again = list(map_runs(more, store=tmp_path / "runs.db", backend=backend, jobs=2))
     assert [r.key for r in again[:30]] == [r.key for r in wanted]
     assert Counter(n for n, _, _ in sweep_tasks.computed(log)) == dict.fromkeys(range(40), 1)
-
-
-def test_backends_agree() -> None:
-    wanted = runs("work", 20, fail_each=6)
-    assert content(map_runs(wanted, backend="processes", jobs=2)) == content(map_runs(wanted))
+    assert content(again) == content(map_runs(more))  # whatever the backend
 
 
 @BOTH
