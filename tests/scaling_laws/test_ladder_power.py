@@ -149,7 +149,6 @@ def test_more_seeds_have_more_power_and_enough_are_found(monkeypatch: pytest.Mon
 
 def test_no_number_of_seeds_is_enough_where_units_are_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gatelab.scaling_laws.power.QUESTIONS", QUESTIONS[:1])
-    monkeypatch.setattr("gatelab.scaling_laws.power.MOST_SEEDS", 5)
     assert ladder_power(record((0.3, 0.3), 0.1), draws=100)["seeds_for_95"].isna().tolist() == [True]
 
 
