@@ -134,8 +134,7 @@ def test_losses_are_those_of_replaced_maps():
 
 
 @pytest.mark.parametrize(
-    "modules",
-    [["model.norm", "model.layers.1", "model.layers.0.self_attn", "model.layers.0"], ["model.layers.1.mlp"]],
+    "modules", [["model.norm", "model.layers.1", "model.layers.0.self_attn", "model.layers.0"], ["model.layers.1.mlp"]]
 )
 def test_the_order_of_modules_changes_no_number(modules: list[str], plain_profile: Profile):
     """Layers are recalled that the model has left before the block, not those that stand before it in the list."""

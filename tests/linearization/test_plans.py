@@ -19,39 +19,31 @@ from torch import Tensor, nn
 import gatelab as gl
 from gatelab.errors import GatelabError
 from gatelab.feedforward.gates import activation
-from gatelab.linearization import find_published
+from gatelab.linearization import find_published, forms
 from gatelab.linearization.circuits import CircuitForm, FormTerm, Number, PlainMachine
 from gatelab.linearization.encryption import SealMachine, parameters_for
-from gatelab.linearization.forms import (
-    PreActivations,
-    TabulatedForm,
-    candidates,
-    fitted_form,
-    minimax_form,
-    published_form,
-)
 from gatelab.linearization.plans import Subject, assignments, plan_encrypted, quality_of
 from gatelab.models import GPT2
 
 
 @pytest.fixture(scope="module")
-def data() -> PreActivations:
+def data() -> forms.PreActivations:
     z = np.random.default_rng(0).normal(0, 1.5, 20_000)
-    return PreActivations.of(np.append(z, [-9.0, 11.0]))
+    return forms.PreActivations.of(np.append(z, [-9.0, 11.0]))
 
 
-def forms_for(data: PreActivations, levels: int) -> list[CircuitForm]:
+def forms_for(data: forms.PreActivations, levels: int) -> list[CircuitForm]:
     gate, names = activation("gelu"), {3: (), 4: ("puma", "bolt"), 5: ("puma", "bolt", "nexus")}
-    pieces = [published_form(find_published(name), gate, data, levels) for name in names[levels]]
-    return [*candidates(gate, data, levels), *pieces]
+    pieces = [forms.published_form(find_published(name), gate, data, levels) for name in names[levels]]
+    return [*forms.candidates(gate, data, levels), *pieces]
 
 
 @pytest.mark.parametrize("levels", [3, 4, 5])
-def test_a_form_run_as_a_circuit_has_its_values_and_no_more_levels(levels: int, data: PreActivations) -> None:
+def test_a_form_run_as_a_circuit_has_its_values_and_no_more_levels(levels: int, data: forms.PreActivations) -> None:
     low, high = data.interval
     z = np.linspace(low, high, 97)
-    forms = forms_for(data, levels)
-    for form in forms:
+    every = forms_for(data, levels)
+    for form in every:
         machine = PlainMachine()
         result = form.run(machine, Number((2 * z - low - high) / (high - low)), form.cost.baby)
         assert np.abs(result.value - form(z)).max() <= 1e-9 * max(1, np.abs(form(z)).max())
@@ -59,26 +51,26 @@ def test_a_form_run_as_a_circuit_has_its_values_and_no_more_levels(levels: int, 
         assert form.degree < 2**levels, "what a circuit of L levels computes is a polynomial below 2^L"
 
 
-def test_a_fit_is_best_in_its_norm_and_minimax_in_its_own(data: PreActivations) -> None:
+def test_a_fit_is_best_in_its_norm_and_minimax_in_its_own(data: forms.PreActivations) -> None:
     gate = activation("gelu")
     z = np.linspace(*data.interval, 4001)
     everywhere = gate(torch.from_numpy(z)).numpy()
-    best, fit = minimax_form(gate, data, 4), fitted_form(gate, data, 4, 1e-4)
+    best, fit = forms.minimax_form(gate, data, 4), forms.fitted_form(gate, data, 4, 1e-4)
     assert data.error(fit, gate) < data.error(best, gate)
     assert np.abs(fit(z) - everywhere).max() > np.abs(best(z) - everywhere).max()
 
 
 def test_breaks_outside_the_interval_need_no_comparison() -> None:
-    nexus, data = find_published("nexus"), PreActivations.of(np.linspace(-3.0, 3.1, 500), margin=0.0)
-    form = published_form(nexus, activation("gelu"), data, 5)
+    nexus, data = find_published("nexus"), forms.PreActivations.of(np.linspace(-3.0, 3.1, 500), margin=0.0)
+    form = forms.published_form(nexus, activation("gelu"), data, 5)
     assert not form.terms and form.cost.levels == 4
     assert np.allclose(form(data.z), nexus(data.z), atol=1e-12)
 
 
-def test_a_table_is_its_form_inside_and_outside(data: PreActivations) -> None:
+def test_a_table_is_its_form_inside_and_outside(data: forms.PreActivations) -> None:
     z = np.linspace(data.interval[0] - 2, data.interval[1] + 2, 1001)
     for form in forms_for(data, 4):
-        looked_up = TabulatedForm(form)(torch.from_numpy(z)).numpy()
+        looked_up = forms.TabulatedForm(form)(torch.from_numpy(z)).numpy()
         assert np.abs(looked_up - form(z)).max() < 1e-5 * np.abs(form(z)).max(), form
 
 
@@ -87,11 +79,11 @@ def test_a_table_is_its_form_inside_and_outside(data: PreActivations) -> None:
 )
 @pytest.mark.slow
 def test_pieces_run_under_encryption_too() -> None:
-    data = PreActivations.of(np.random.default_rng(1).normal(0, 1.5, 2000))
+    data = forms.PreActivations.of(np.random.default_rng(1).normal(0, 1.5, 2000))
     t = np.linspace(-1, 1, 64)
     low, high = data.interval
     machine = SealMachine(parameters_for(4, largest=64))
-    bolt = published_form(find_published("bolt"), activation("gelu"), data, 4)
+    bolt = forms.published_form(find_published("bolt"), activation("gelu"), data, 4)
     product = FormTerm((0.0, 0.9, 0.0, 0.1), (0.3, 2.0))
     for form in (bolt, CircuitForm("product", data.interval, (0.1, 0.5), (product,))):
         result = form.run(machine, machine.encrypt(t), form.cost.baby)
@@ -166,7 +158,7 @@ def test_a_model_on_a_gpu_has_the_plan_of_the_same_model_here(model: GPT2) -> No
 
 def test_pre_activations_are_those_of_the_blocks_without_padding(model: GPT2) -> None:
     subject, text = Subject(model), rows(5)
-    recorded = [PreActivations.of(z, 0.0) for z in subject.pre_activations(text)]
+    recorded = [forms.PreActivations.of(z, 0.0) for z in subject.pre_activations(text)]
     count = sum(len(r) for r in text) * 96
     assert [int(d.counts.sum()) for d in recorded] == [count, count]
     flow = [gl.models.trace(model, lambda m, r=r: m(r[None])).inputs[0][0] for r in text]

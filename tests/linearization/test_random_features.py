@@ -13,12 +13,7 @@ from gatelab.errors import GatelabError
 from gatelab.feedforward import activation
 from gatelab.linearization import linearize
 from gatelab.linearization.builders.least_error import chebyshev
-from gatelab.linearization.builders.random_features import (
-    TensorSketch,
-    maclaurin_maps,
-    power_terms,
-    tensorsketch_maps,
-)
+from gatelab.linearization.builders.random_features import TensorSketch, maclaurin_maps, power_terms, tensorsketch_maps
 
 DRAWS = 1500
 METHODS = {"maclaurin": maclaurin_maps, "tensorsketch": tensorsketch_maps}

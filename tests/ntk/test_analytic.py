@@ -33,10 +33,11 @@ def empirical(u, x, width, many):
     return J @ J.mT, vmap(outputs)(weights)
 
 
-@pytest.mark.parametrize("gate", ["relu", "gelu", "silu"])
-@pytest.mark.parametrize("factors", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("gate", "factors"), [("relu", 0), ("relu", 1), ("relu", 2), ("gelu", 1), ("silu", 0), ("silu", 2)]
+)
 def test_kernels_are_the_mean_over_initialisations(gate, factors):
-    """At any width: 108 comparisons at 5 standard errors of 600 networks, false alarms 6e-5 were the means normal."""
+    """At any width: 72 comparisons at 5 standard errors of 600 networks, false alarms 4e-5 were the means normal."""
     u, x, width, many = Unit(gate, factors), samples(3, 4, seed=3), 16, 600
     kernels, outputs = empirical(u, x, width, many)
     first, second = torch.triu_indices(3, 3).unbind()
@@ -77,7 +78,7 @@ def test_tiles_do_not_show(width):
     x[20] = 0.0
     units = [unit(name) for name in ("mlp", "gqu", "geglu", "swiglu", "sigmoid-glu", "bilinear", "relu3")]
     whole = Tiling(units, x, width).kernels(100)
-    for tile in (7, 25, 60):
+    for tile in (7, 60):
         for (K, _), (T, _), u in zip(whole, Tiling(units, x, width).kernels(tile), units, strict=True):
             scale = K.diagonal().sqrt()
             bound = (2e-12 if u.gate.name in ("silu", "sigmoid") else 1e-14) * torch.outer(scale, scale)

@@ -337,15 +337,14 @@ def test_wrong_residuals_are_refused_and_the_model_is_unchanged(name: str) -> No
 
 
 def test_wrong_models_are_refused() -> None:
-    with pytest.raises(GatelabError, match="the parameters are bfloat16"):
-        LevenbergMarquardt(network(1, 4, 1, dtype=torch.bfloat16))
-    with pytest.raises(GatelabError, match="float16 on cpu; give them all in float32 or float64"):
-        LevenbergMarquardt(network(1, 4, 1).half())
-    with pytest.raises(GatelabError, match="no submodule or parameter is called 'head'"):
-        LevenbergMarquardt(network(1, 4, 1), linear="head")
-    with pytest.raises(GatelabError, match="no trainable parameters"):
-        LevenbergMarquardt(nn.Tanh())
-    with pytest.raises(GatelabError, match="damping is 0"):
-        LevenbergMarquardt(network(1, 4, 1), damping=0)
-    with pytest.raises(GatelabError, match="longest is -1"):
-        LevenbergMarquardt(network(1, 4, 1), longest=-1)
+    wrong: list[tuple[nn.Module, dict, str]] = [
+        (network(1, 4, 1, dtype=torch.bfloat16), {}, "the parameters are bfloat16"),
+        (network(1, 4, 1).half(), {}, "float16 on cpu; give them all in float32 or float64"),
+        (network(1, 4, 1), {"linear": "head"}, "no submodule or parameter is called 'head'"),
+        (nn.Tanh(), {}, "no trainable parameters"),
+        (network(1, 4, 1), {"damping": 0}, "damping is 0"),
+        (network(1, 4, 1), {"longest": -1}, "longest is -1"),
+    ]
+    for model, options, message in wrong:
+        with pytest.raises(GatelabError, match=message):
+            LevenbergMarquardt(model, **options)

@@ -51,8 +51,8 @@ def test_cross_entropy_is_that_of_logistic_regression() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("name", ["poisson", "huber"])
-def test_other_losses_have_a_gradient_of_zero_in_the_end(name: str, seed: int) -> None:
+@pytest.mark.parametrize(("name", "steps"), [("poisson", 12), ("huber", 30)])
+def test_other_losses_have_a_gradient_of_zero_in_the_end(name: str, steps: int, seed: int) -> None:
     """Poisson's loss can be negative: a curvature that takes zero for its bound holds rows at zero (seed 2)."""
     torch.manual_seed(seed)
     x, y = rows()
@@ -65,7 +65,7 @@ def test_other_losses_have_a_gradient_of_zero_in_the_end(name: str, seed: int) -
 
     model = nn.Linear(3, 1).double()
     optimizer = LevenbergMarquardt(model, loss=loss)
-    for _ in range(60):
+    for _ in range(steps):
         optimizer.step(lambda: model(x))
     gradient = torch.autograd.grad(loss(model(x)).mean(), list(model.parameters()))
     assert max(float(g.abs().max()) for g in gradient) < 1e-5

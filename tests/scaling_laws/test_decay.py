@@ -42,11 +42,6 @@ def test_a_power_is_rejected_for_an_exponential_curve() -> None:
     assert all("power" not in f.accepted for f in found)
 
 
-def test_four_sizes_have_no_form() -> None:
-    with pytest.raises(gl.GatelabError, match="5 sizes"):
-        decay(SIZES[:4], CURVES["power"][:4])
-
-
 @pytest.mark.parametrize(
     ("f", "decline", "poles"),
     [
@@ -98,6 +93,8 @@ def test_a_real_pole_has_the_rate_of_polynomials_and_one_of_two_columns_counts_o
 
 
 def test_refusals_name_the_way_out() -> None:
+    with pytest.raises(gl.GatelabError, match="5 sizes"):
+        decay(SIZES[:4], CURVES["power"][:4])
     with pytest.raises(gl.GatelabError, match="silu or sigmoid"):
         predicted_rate("geglu", "paper-1d", [1, 2])
     with pytest.raises(gl.GatelabError, match="no poles"):
@@ -105,7 +102,7 @@ def test_refusals_name_the_way_out() -> None:
 
 
 def test_measured_and_predicted_rates_agree_on_the_papers_target() -> None:
-    study = gl.scaling("swiglu", gl.problem("paper-1d", n=2000), range(3, 9), jobs=1)
+    study = gl.scaling("swiglu", gl.problem("paper-1d", n=2000), range(3, 8), jobs=1)
     found = study.decay("swiglu")
     assert found.form == "exponential"
-    assert found.rates["exponential"].value == pytest.approx(predicted_rate("swiglu", "paper-1d", range(3, 9)), rel=0.2)
+    assert found.rates["exponential"].value == pytest.approx(predicted_rate("swiglu", "paper-1d", range(3, 8)), rel=0.2)

@@ -152,13 +152,12 @@ def test_no_number_of_seeds_is_enough_where_units_are_alike(monkeypatch: pytest.
     assert ladder_power(record((0.3, 0.3), 0.1), draws=100)["seeds_for_95"].isna().tolist() == [True]
 
 
-@pytest.mark.parametrize("sizes", [[1e6, 2e6], [1e6, 2e6, -1.0], [1e6, 1e6, 2e6], [1e6, 2e6, np.nan], []])
-def test_sizes_that_are_none_are_refused(sizes: list[float]) -> None:
-    with pytest.raises(GatelabError, match=r"sizes are .*; give 3 or more different positive numbers"):
-        ladder_power(record((0.3, 0.4), 0.01), sizes=sizes)
-
-
-def test_seeds_and_draws_that_are_too_few_are_refused() -> None:
-    for how, match in (({"seeds": 1}, "seeds is 1"), ({"seeds": 0}, "seeds is 0"), ({"draws": 10}, "draws is 10")):
+def test_designs_that_cannot_be_are_refused() -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({name: n}, f"{name} is {n}") for name, n in (("seeds", 1), ("seeds", 0), ("draws", 10))
+    ]
+    for sizes in ([1e6, 2e6], [1e6, 2e6, -1.0], [1e6, 1e6, 2e6], [1e6, 2e6, np.nan], []):
+        wrong.append(({"sizes": sizes}, r"sizes are .*; give 3 or more different positive numbers"))
+    for how, match in wrong:
         with pytest.raises(GatelabError, match=match):
             ladder_power(record((0.3, 0.4), 0.01), **how)

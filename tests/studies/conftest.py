@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+
 import pytest
 import torch
 from quick_runs import Quick, QuickRun
 
 from gatelab.plotting import style
 from gatelab.plotting.svg import MOST_BYTES, svg_text
-from gatelab.studies import Request
+from gatelab.studies import Outcome, Request
 from gatelab.studies import engine as catalogue
+
+
+@pytest.fixture(scope="session")
+def recorded() -> Callable[[str], Outcome]:
+    """The outcome of a study that reads its record in full."""
+    return cache(lambda name: catalogue.study(name).run(Request(jobs=1)))
 
 
 @pytest.fixture(scope="session")

@@ -9,26 +9,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from gatelab.studies.ladder.gain import (
-    CROSSING,
-    GATED_LOWER,
-    LAST,
-    NEITHER,
-    OTHER,
-    PAIRS,
-    PRIMARY,
-    TWELVE,
-    UNGATED_LOWER,
-    by_weights,
-    change_table,
-    early_table,
-    later_claims,
-    mechanism_tables,
-    prediction_table,
-    rank_table,
-    share_table,
-    text_table,
-)
+from gatelab.studies.ladder import gain as study
 
 STEPS = [0, 10, 20, 40, 80]
 KEYS = ["pair", "optimizer", "unit", "variant", "series", "loss", "parameters", "score"]
@@ -49,22 +30,18 @@ def early_rows(apart: dict[str, list[float]], deviation: float = 0.002) -> pd.Da
 @pytest.mark.parametrize(
     ("relu2", "gelu", "verdicts"),
     [
-        ([-0.1, -0.1, 0.1, 0.1], [0.1, 0.1, 0.1, 0.1], (CROSSING, GATED_LOWER)),
-        ([0.1, 0.1, -0.1, -0.1], [-0.1, -0.1, -0.1, -0.1], (NEITHER, UNGATED_LOWER)),
+        ([-0.1, -0.1, 0.1, 0.1], [0.1, 0.1, 0.1, 0.1], (study.CROSSING, study.GATED_LOWER)),
+        ([0.1, 0.1, -0.1, -0.1], [-0.1, -0.1, -0.1, -0.1], (study.NEITHER, study.UNGATED_LOWER)),
     ],
 )
 def test_a_crossing_takes_an_ungated_lead_and_a_later_gated_one(
     relu2: list[float], gelu: list[float], verdicts: tuple[str, str]
 ) -> None:
-    made = early_table(early_rows({"relu2": relu2, "gelu": gelu}))
+    made = study.early_table(early_rows({"relu2": relu2, "gelu": gelu}))
     found = made.groupby("pair")["verdict"].first()
     assert (found["relu2 - swiglu"], found["gelu - swiglu"]) == verdicts
     row = made.set_index(["pair", "step"]).loc["relu2 - swiglu", 20]
     assert row["difference_low"] < relu2[1] < row["difference_high"] and set(made["step"]) == set(STEPS[1:])
-
-
-def test_noise_is_no_crossing() -> None:
-    assert set(early_table(early_rows({}, deviation=0.1))["verdict"]) == {NEITHER}
 
 
 def mechanism_rows(
@@ -85,7 +62,7 @@ GAINS = {("gelu", ""): 0.0, ("gelu", "centered"): 0.006, ("gelu", "output bias")
 
 
 def test_the_share_of_the_gain_is_that_of_the_means_and_noise_in_common_does_not_count() -> None:
-    made = share_table(mechanism_rows(GAINS, 0.001)).set_index(["unit", "variant"])
+    made = study.share_table(mechanism_rows(GAINS, 0.001)).set_index(["unit", "variant"])
     centered, bias = made.loc[("gelu", "centered")], made.loc[("gelu", "output bias")]
     assert list(made.index) == [("gelu", "centered"), ("gelu", "output bias")]  # relu2 has no rows
     assert centered["share"] == pytest.approx(0.4, abs=0.12)  # three standard errors
@@ -97,7 +74,7 @@ def test_the_share_of_the_gain_is_that_of_the_means_and_noise_in_common_does_not
 
 def test_p_values_are_those_of_paired_t_tests_corrected_within_a_variant() -> None:
     adamw, sgd = (mechanism_rows(GAINS, 0.004, seed=seed) for seed in (0, 1))
-    made = share_table(pd.concat([adamw, sgd.assign(optimizer="sgd")])).set_index(["variant", "optimizer"])
+    made = study.share_table(pd.concat([adamw, sgd.assign(optimizer="sgd")])).set_index(["variant", "optimizer"])
     for name, rows in (("adamw", adamw), ("sgd", sgd)):
         wide = rows.pivot(index="seed", columns=["unit", "variant"], values="averaged")
         for variant in ("centered", "output bias"):
@@ -109,8 +86,8 @@ def test_p_values_are_those_of_paired_t_tests_corrected_within_a_variant() -> No
 
 
 def test_changes_are_the_gain_of_the_gate_and_what_the_variants_recover() -> None:
-    shares = share_table(mechanism_rows(GAINS, 0.001)).set_index("variant")
-    made = change_table(shares.reset_index()).set_index("variant")
+    shares = study.share_table(mechanism_rows(GAINS, 0.001)).set_index("variant")
+    made = study.change_table(shares.reset_index()).set_index("variant")
     assert list(made.index) == ["gate", "centered", "output bias"]
     for end in ("", "_low", "_high"):
         assert made.loc["gate", f"recovered{end}"] == shares.loc["centered", f"gain{end}"]
@@ -124,26 +101,27 @@ def test_a_repetition_is_analyzed_by_its_own_seeds_and_by_all() -> None:
     other = other[other["variant"] != "output bias"].assign(kind="repetition", seed=lambda t: t["seed"] + 6)
     kernel = first[:1].assign(kind="kernel", when="end", rows=8, lr=0.1, largest=4.0, second=2.0, smallest=1.0)
     rows = pd.concat([first, other, kernel]).assign(optimizer="sgd", bits=lambda t: t["averaged"])
-    made = mechanism_tables(rows)
+    made = study.mechanism_tables(rows)
     shares = made["shares"].set_index(["losses", "variant"])["recovered"]
-    assert shares[PRIMARY, "centered"] == pytest.approx(0.006, abs=0.001)
+    assert shares[study.PRIMARY, "centered"] == pytest.approx(0.006, abs=0.001)
     repeated = made["repeated"].set_index(["series", "losses"])
-    assert repeated.index.tolist() == list(itertools.product((OTHER, TWELVE), (PRIMARY, LAST)))
+    assert repeated.index.tolist() == list(itertools.product((study.OTHER, study.TWELVE), (study.PRIMARY, study.LAST)))
     assert (repeated["variant"] == "centered").all()
-    for series, seeds, recovered in ((OTHER, 6, 0.012), (TWELVE, 12, 0.009)):
-        assert repeated["seeds"][series, PRIMARY] == seeds
-        assert repeated["recovered"][series, PRIMARY] == pytest.approx(recovered, abs=0.001)
-    titles = [claim.what for claim in later_claims(EMPTY | made)]
-    assert made["changes"]["optimizer"].unique().tolist() == ["sgd", f"sgd, {OTHER}"]
-    assert [sum(series in title for title in titles) for series in (OTHER, TWELVE)] == [1, 1] and len(titles) == 4
+    for series, seeds, recovered in ((study.OTHER, 6, 0.012), (study.TWELVE, 12, 0.009)):
+        assert repeated["seeds"][series, study.PRIMARY] == seeds
+        assert repeated["recovered"][series, study.PRIMARY] == pytest.approx(recovered, abs=0.001)
+    titles = [claim.what for claim in study.later_claims(EMPTY | made)]
+    assert made["changes"]["optimizer"].unique().tolist() == ["sgd", f"sgd, {study.OTHER}"]
+    counts = [sum(series in title for title in titles) for series in (study.OTHER, study.TWELVE)]
+    assert counts == [1, 1] and len(titles) == 4
 
 
 def test_claims_cover_the_last_weights_too() -> None:
     """Last weights, on which centering recovers nothing, move the lower end and not the value."""
     rows = mechanism_rows(GAINS, 0.001)
     worse = rows["averaged"] + 0.006 * (rows["variant"] == "centered")
-    shares = by_weights(share_table, rows.assign(bits=worse)).query("variant == 'centered'")
-    (claim,) = later_claims(EMPTY | {"shares": shares})
+    shares = study.by_weights(study.share_table, rows.assign(bits=worse)).query("variant == 'centered'")
+    (claim,) = study.later_claims(EMPTY | {"shares": shares})
     first, last = shares.to_dict("records")
     assert claim.value == first["share"] and claim.high == max(first["share_high"], first["fieller_high"])
     assert claim.low == min(last["share_low"], last["fieller_low"]) < 0 < first["share_low"]
@@ -151,28 +129,29 @@ def test_claims_cover_the_last_weights_too() -> None:
 
 
 def test_shares_of_no_gain_are_not_defined() -> None:
-    made = share_table(mechanism_rows(GAINS | {("geglu", ""): 0.0}, 0.002))
+    made = study.share_table(mechanism_rows(GAINS | {("geglu", ""): 0.0}, 0.002))
     assert made["share"].isna().all() and made["recovered"].notna().all()
 
 
 def test_fiellers_intervals_hold_the_share_as_often_as_they_say_and_bootstraps_less_often() -> None:
-    inside = np.zeros(2)
+    inside, gains = np.zeros(2), {key: gain for key, gain in GAINS.items() if key[1] != "output bias"}
     for seed in range(100):
-        row = share_table(mechanism_rows(GAINS, 0.003, seed=seed)).iloc[0]
+        row = study.share_table(mechanism_rows(gains, 0.003, seed=seed)).iloc[0]
         inside += [row[f"{name}_low"] <= 0.4 <= row[f"{name}_high"] for name in ("share", "fieller")]
     assert 88 <= inside[1] <= 99  # 95 % are 95, with a standard deviation of 2.2
     assert 80 <= inside[0] < inside[1]
 
 
-def test_claims_of_crossings_say_at_which_steps() -> None:
-    early = early_table(early_rows({"relu2": [-0.1, -0.1, 0.1, 0.1], "gelu": [0.1, 0.1, 0.1, 0.1]}))
-    made = {claim.what: claim for claim in later_claims(EMPTY | {"early": early})}
+def test_claims_of_crossings_say_at_which_steps_and_noise_is_none() -> None:
+    early = study.early_table(early_rows({"relu2": [-0.1, -0.1, 0.1, 0.1], "gelu": [0.1, 0.1, 0.1, 0.1]}))
+    made = {claim.what: claim for claim in study.later_claims(EMPTY | {"early": early})}
     crossing = made["relu2 - swiglu: the ungated unit leads early and is overtaken"]
     assert crossing.verdict == "reproduced"
     assert list(crossing.support.values()) == [[10, 20], [40, 80]]
     assert made["gelu - swiglu: the ungated unit leads early and is overtaken"].verdict == "differs"
-    noise = later_claims(EMPTY | {"early": early_table(early_rows({}, deviation=0.1))})
-    assert {claim.verdict for claim in noise} == {"undecided"}
+    noise = study.early_table(early_rows({}, deviation=0.1))
+    assert set(noise["verdict"]) == {study.NEITHER}
+    assert {claim.verdict for claim in study.later_claims(EMPTY | {"early": noise})} == {"undecided"}
 
 
 def test_a_prediction_holds_if_the_mean_of_the_seeds_lies_inside() -> None:
@@ -186,11 +165,11 @@ def test_a_prediction_holds_if_the_mean_of_the_seeds_lies_inside() -> None:
         for unit, own in losses.items()
         for seed, loss in enumerate(own)
     )
-    made = prediction_table(predicted.assign(value=0.02), rows)
+    made = study.prediction_table(predicted.assign(value=0.02), rows)
     assert made["held"].tolist() == [False, True]  # 60 has no trainings yet
     assert made["measured"].tolist() == pytest.approx([1.14, 0.02])
     assert made["measured_high"].iloc[1] == pytest.approx(0.02)  # paired by seed
-    claims = list(later_claims(EMPTY | {"predicted": made}))
+    claims = list(study.later_claims(EMPTY | {"predicted": made}))
     assert [(claim.support["inside"], claim.support["seeds"]) for claim in claims] == [("no", 3), ("yes", 3)]
 
 
@@ -200,14 +179,12 @@ def test_differences_on_another_text_are_paired() -> None:
         for unit in ("relu2", "gelu", "swiglu", "geglu")
         for s in range(3)
     )
-    made = text_table(rows).set_index("pair")
-    assert list(made.index) == [f"{a} - {b}" for a, b in PAIRS]
+    made = study.text_table(rows).set_index("pair")
+    assert list(made.index) == [f"{a} - {b}" for a, b in study.PAIRS]
     assert made.loc["relu2 - swiglu", ["difference_low", "difference_high"]].tolist() == pytest.approx([0.02, 0.02])
 
 
 def test_ranks_are_spearmans() -> None:
-    from scipy.stats import spearmanr
-
     generator = np.random.default_rng(0)
     units = [f"u{i}" for i in range(18)]
     scores = dict(zip(units, generator.standard_normal(18), strict=True))
@@ -216,8 +193,10 @@ def test_ranks_are_spearmans() -> None:
         for unit, score in scores.items()
         for s in range(3)
     )
-    made = rank_table(rows, {"κ": scores}).set_index("score")
+    made = study.rank_table(rows, {"κ": scores}).set_index("score")
     means = rows.groupby("unit")["averaged"].mean()
-    assert made.loc["κ", "correlation"] == pytest.approx(spearmanr(means, [scores[u] for u in means.index]).statistic)
+    assert made.loc["κ", "correlation"] == pytest.approx(
+        stats.spearmanr(means, [scores[u] for u in means.index]).statistic
+    )
     assert made.loc["κ", "correlation_low"] < made.loc["κ", "seeds"] < made.loc["κ", "correlation_high"]
     assert made.loc["κ", "units"] == 18

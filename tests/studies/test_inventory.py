@@ -13,7 +13,7 @@ from quick_runs import LONGER, Quick, each_study
 
 from gatelab.errors import GatelabError
 from gatelab.plain import from_plain
-from gatelab.studies import Claim, Request, all_studies
+from gatelab.studies import Claim, Outcome, all_studies
 from gatelab.studies.engine import PAPERS, study
 from gatelab.studies.inventory import ITEMS, Answer, Item, answers, in_quick, printed
 from gatelab.studies.reproduction import read_tables
@@ -45,16 +45,9 @@ TABLES = {
 
 
 @pytest.fixture(scope="session")
-def claims(quick: Quick) -> Claims:
+def claims(quick: Quick, recorded: Callable[[str], Outcome]) -> Claims:
     """The claims of a study, run quickly or in full from its record."""
-
-    @cache
-    def of(name: str) -> tuple[Claim, ...]:
-        if name in RECORDED:
-            return study(name).run(Request(jobs=1)).claims
-        return quick(name).outcome.claims
-
-    return of
+    return lambda name: (recorded(name) if name in RECORDED else quick(name).outcome).claims
 
 
 # ---- the inventory alone

@@ -80,7 +80,14 @@ def test_learned2d_study(quick):
     assert [c.paper for c in outcome.claims][:2] == [0.1245, 0.0822]
 
 
-def made_up(means: dict[int, float], deviation: float = 0.1, floor: float = 0.0105) -> dict[str, Any]:
+@pytest.fixture(scope="module")
+def estimates() -> dict[str, Any]:
+    return dict(learned.estimates(Request()))
+
+
+def made_up(
+    monte_carlo: dict[str, Any], means: dict[int, float], deviation: float = 0.1, floor: float = 0.0105
+) -> dict[str, Any]:
     """Tables of five seeds about these means, single pairs from a tenth to double, and Monte Carlo as it is."""
     spread = np.linspace(-1, 1, 5) * deviation
     plans = [("paper", n, mean) for n, mean in means.items()] + [("fresh", 300, 0.011)]
@@ -90,12 +97,12 @@ def made_up(means: dict[int, float], deviation: float = 0.1, floor: float = 0.01
         for recipe, n, mean in plans
         for seed, part in enumerate(spread)
     ]
-    tables = learned.columns({"runs": pd.DataFrame(rows), **learned.estimates(Request())}, {})
+    tables = learned.columns({"runs": pd.DataFrame(rows), **monte_carlo}, {})
     return {**tables, "errors": tables["errors"].assign(floor=floor)}
 
 
-def test_learned2d_claims_follow_their_tables():
-    claims = {c.what: c for c in learned.claims(made_up({3: 0.4, 10: 0.3, 30: 0.1}))}
+def test_learned2d_claims_follow_their_tables(estimates):
+    claims = {c.what: c for c in learned.claims(made_up(estimates, {3: 0.4, 10: 0.3, 30: 0.1}))}
     # One pair cannot confirm the maps; outside of what single pairs have it contradicts them.
     assert [claims[f"RMSE after {n} epochs"].verdict for n in (3, 10, 30)] == ["undecided"] * 3
     assert [claims[f"RMSE after {n} epochs"].value for n in (3, 10, 30)] == pytest.approx([0.4, 0.3, 0.1])
@@ -104,11 +111,11 @@ def test_learned2d_claims_follow_their_tables():
     assert more.verdict == "reproduced" and claims["least RMSE of any maps of 16 features"].verdict == "differs"
     # Monte Carlo is unbiased and consistent.
     assert [c.verdict for w, c in claims.items() if "section 4.1" in w] == ["reproduced"] * 2
-    other = {c.what: c for c in learned.claims(made_up({3: 0.01, 10: 0.02, 30: 0.03}, floor=0.0))}
+    other = {c.what: c for c in learned.claims(made_up(estimates, {3: 0.01, 10: 0.02, 30: 0.03}, floor=0.0))}
     assert other["RMSE after 30 epochs minus that after 10"].verdict == "reproduced"
     assert other["RMSE after 3 epochs"].verdict == "differs"  # its single pairs end at 0.02
     assert other["least RMSE of any maps of 16 features"].verdict == "reproduced"
-    scattered = {c.what: c for c in learned.claims(made_up({10: 0.2, 30: 0.19}, deviation=0.5))}
+    scattered = {c.what: c for c in learned.claims(made_up(estimates, {10: 0.2, 30: 0.19}, deviation=0.5))}
     assert scattered["RMSE after 30 epochs minus that after 10"].verdict == "undecided"
 
 

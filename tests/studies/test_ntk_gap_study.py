@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +106,8 @@ def test_the_record_of_the_working_folder_is_read(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.fixture(scope="module")
-def whole() -> Outcome:
-    return study("ntk/appendix-d-whole").run(Request())
+def whole(recorded: Callable[[str], Outcome]) -> Outcome:
+    return recorded("ntk/appendix-d-whole")
 
 
 def recorded_runs() -> dict[tuple[str, ...], list[dict[str, Any]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +17,10 @@ from scipy.integrate import quad
 from gatelab.errors import GatelabError
 from gatelab.feedforward import Unit
 from gatelab.ntk import Kernel, analytic
-from gatelab.studies import Request, records
+from gatelab.studies import Outcome, Request, records
 from gatelab.studies.engine import interval_columns, study
-from gatelab.studies.ntk import early, fig1, fig3, orders, thm31
+from gatelab.studies.ntk import early, fig1, fig3, fig4, orders, thm31
 from gatelab.studies.ntk.fig2 import taylor_forms
-from gatelab.studies.ntk.fig4 import (
-    cosines,
-    digits,
-    drawn_kernels,
-    eq8_law,
-    measured_over_law,
-    off_diagonal,
-    width_claims,
-)
 from gatelab.studies.ntk.fig5 import TARGETS, path, two_samples
 from gatelab.studies.ntk.fig6 import NEW_PAIRS, SETS, closed_form_claim, readable
 from gatelab.studies.ntk.gaussian import PAIRS, eigenvalues, extremes, samples, shortest
@@ -99,8 +91,8 @@ def test_our_estimates_are_within_a_quarter_and_the_papers_are_not(monkeypatch: 
 # ---- figure 3
 
 
-def test_the_record_has_every_model_unit_and_start_with_three_seeds() -> None:
-    outcome = fig3.STUDY.run(Request())
+def test_the_record_has_every_model_unit_and_start_with_three_seeds(recorded: Callable[[str], Outcome]) -> None:
+    outcome = recorded("ntk/fig3")
     table = outcome.tables["conditions"]
     counts = table.groupby(["model", "start", "unit"]).size()
     assert len(counts) == 2 * 2 * 8 and (counts >= 3).all()
@@ -141,7 +133,7 @@ def test_drawn_kernels_are_products_of_gradients(networks: int) -> None:
     generator = np.random.default_rng([3, 6])
     W, P = (torch.tensor(a) for a in generator.standard_normal((2, neurons, 4)) / 2)
     V = torch.tensor(generator.standard_normal(neurons) / 6**0.5)
-    relu, reglu = drawn_kernels(x.numpy(), 6, 3, networks=networks)
+    relu, reglu = fig4.drawn_kernels(x.numpy(), 6, 3, networks=networks)
     for drawn, output, weights in (
         (relu, lambda W, V: torch.relu(x @ W.T) @ V, (W, V)),
         (reglu, lambda W, P, V: (torch.relu(x @ W.T) * (x @ P.T)) @ V, (W, P, V)),
@@ -153,18 +145,18 @@ def test_drawn_kernels_are_products_of_gradients(networks: int) -> None:
 def test_drawn_kernels_have_the_analytic_expectation() -> None:
     """Means of 400 draws, within 5 standard errors in each of 30 entries (false alarm below 1e-4)."""
     x = samples(5, 6, 1)
-    draws = [np.stack(drawn_kernels(x, 20, seed)) for seed in range(400)]
+    draws = [np.stack(fig4.drawn_kernels(x, 20, seed)) for seed in range(400)]
     mean, error = np.mean(draws, 0), np.std(draws, 0, ddof=1) / 20
     expected = np.stack([k.numpy() for k in analytic(["mlp", "glu"], x, 20)])
     assert (np.abs(mean - expected) < 5 * error).all()
 
 
 def test_digits_come_in_classes() -> None:
-    x = digits(0)
+    x = fig4.digits(0)
     assert x.shape == (100, 64) and (x >= 0).all() and (x * x).mean() == pytest.approx(1.0)
-    C = cosines(x @ x.T)
-    inside = np.mean([off_diagonal(C[k : k + 10, k : k + 10]).mean() for k in range(0, 100, 10)])
-    assert inside > off_diagonal(C).mean() + 0.1
+    C = fig4.cosines(x @ x.T)
+    inside = np.mean([fig4.off_diagonal(C[k : k + 10, k : k + 10]).mean() for k in range(0, 100, 10)])
+    assert inside > fig4.off_diagonal(C).mean() + 0.1
 
 
 # ---- eq. 5 and 8 as laws in d/m
@@ -178,10 +170,10 @@ def test_the_laws_are_those_of_the_kernels(share: float) -> None:
     plain, gated = (k.numpy() for k in analytic(["mlp", "glu"], x, round(d / share)))
     gram = x @ x.T / d
     np.testing.assert_allclose(1 - np.diag(gram * plain) / np.diag(gated), share / (1 + 2 * share), rtol=1e-12)
-    theta = cosines(gram)
-    ratio = cosines(gated) / (cosines(plain) * theta) - 1
+    theta = fig4.cosines(gram)
+    ratio = fig4.cosines(gated) / (fig4.cosines(plain) * theta) - 1
     off = ~np.eye(12, dtype=bool)
-    np.testing.assert_allclose(ratio[off], eq8_law(theta, share)[off], rtol=1e-9)
+    np.testing.assert_allclose(ratio[off], fig4.eq8_law(theta, share)[off], rtol=1e-9)
     np.testing.assert_allclose(gram * analytic("mlp", x, round(d / share) + d).numpy(), gated, rtol=1e-12)
 
 
@@ -192,9 +184,9 @@ def test_a_power_that_is_off_is_not_reproduced(bend: float, says: str) -> None:
     law = x / (1 + 2 * x)
     rows = pd.DataFrame({"d_over_m": x, "seed": np.arange(15) // 5, "error": law * over, "law": law, "over_law": over})
     row: dict[str, Any] = {"equation": "eq. 5", "predicted": 1}
-    for name, fit in zip(("power", "coefficient"), measured_over_law(rows, 1), strict=True):
+    for name, fit in zip(("power", "coefficient"), fig4.measured_over_law(rows, 1), strict=True):
         row |= interval_columns(name, fit)
-    (claim,) = width_claims({"powers": pd.DataFrame([row])})
+    (claim,) = fig4.width_claims({"powers": pd.DataFrame([row])})
     assert claim.verdict == says
 
 
@@ -296,8 +288,8 @@ def test_gaussian_samples_have_a_best_order_and_normalised_ones_fall(data: str) 
         # The diagonal of a relu gate is r^(2q+2) up to a factor.
         r = np.linalg.norm(samples(60, 40, 0), axis=1)
         np.testing.assert_allclose(spread, (r.max() / r.min()) ** (2 * np.arange(9) + 2), rtol=1e-9)
-        C = cosines(analytic(Unit("relu", 2), samples(60, 40, 0)).numpy())
-        assert rows["off_diagonal"][2] == pytest.approx(np.sqrt(np.mean(off_diagonal(C) ** 2)))
+        C = fig4.cosines(analytic(Unit("relu", 2), samples(60, 40, 0)).numpy())
+        assert rows["off_diagonal"][2] == pytest.approx(np.sqrt(np.mean(fig4.off_diagonal(C) ** 2)))
 
 
 # ---- the early stage of corollary 4.2, and lemma B.8

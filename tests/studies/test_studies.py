@@ -19,7 +19,7 @@ from gatelab.feedforward import unit
 from gatelab.studies import Outcome, Request, Study, reproduce
 from gatelab.studies import engine as catalogue
 from gatelab.studies.claims import Claim
-from gatelab.studies.scaling.random_networks import STUDY, contributions, hinges
+from gatelab.studies.scaling.random_networks import contributions, hinges
 
 # Panels with data: maps have collections, curves have lines. Color bars are axes too.
 FIGURES = {"fig1": 15, "fig2": 6, "fig3": 2, "fig4": 6, "fig5": 1, "fig6": 3, "units": 2}
@@ -109,8 +109,8 @@ def test_an_unwritable_folder_is_said_before_the_run(tmp_path: Path, monkeypatch
         reproduce("scaling/fig22", tmp_path)
 
 
-def test_the_random_networks_are_what_torch_computes_and_every_hinge_is_seen() -> None:
-    gates = STUDY.run(Request(quick=True)).tables["gates"]
+def test_the_random_networks_are_what_torch_computes_and_every_hinge_is_seen(quick: Quick) -> None:
+    gates = quick("scaling/fig1").outcome.tables["gates"]
     x = np.random.default_rng(0).uniform(-1, 1, (50, 2))
     for name in ("mlp", "glu"):
         neurons = gates[(gates["unit"] == name) & (gates["inputs"] == 2)]

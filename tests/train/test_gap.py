@@ -77,7 +77,7 @@ def measured() -> Gap:
     return gap(["mlp", "glu"], model="mixer", data=images(), seeds=2, augment=False, **TINY)
 
 
-def test_a_gap_has_runs_comparisons_and_tables(measured: Gap) -> None:
+def test_a_gap_has_runs_comparisons_tables_and_a_plane(measured: Gap) -> None:
     assert len(measured.histories) == 8 and measured.settings() == [("mixer", "stripes")]
     assert len({h.recipe.seed for h in measured.histories}) == 8
     table = measured.table()
@@ -91,6 +91,8 @@ def test_a_gap_has_runs_comparisons_and_tables(measured: Gap) -> None:
     assert all((run[:, 0] > 0).all() for run in measured.runs("mixer", "stripes", "glu", "sgd"))
     first = measured.histories[0]
     assert len(first.points) == (first.steps >= 2).sum() < len(first.steps)
+    (panel,) = measured.plot().axes
+    assert len(panel.lines) == 8 + 1  # a line a run, and the line at zero
 
 
 def test_a_gap_is_written_and_read(measured: Gap, tmp_path: Path) -> None:
@@ -102,11 +104,6 @@ def test_a_gap_is_written_and_read(measured: Gap, tmp_path: Path) -> None:
     path.write_text("{}")
     with pytest.raises(GatelabError, match="record of gaps"):
         Gap.load(path)
-
-
-def test_the_plane_has_a_line_a_run(measured: Gap) -> None:
-    (panel,) = measured.plot().axes
-    assert len(panel.lines) == 8 + 1  # and the line at zero
 
 
 def test_text_and_resumption(tmp_path: Path) -> None:

@@ -158,16 +158,14 @@ def test_predicted_sizes_are_not_trained_before_the_prediction_is_written(rates,
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Plan, "grid_cells", lambda *_: [])
 
-    def planned():
-        records, _ = filled(EMPTY, rates, usual_best)
-        return sum(row["kind"] == "prediction" for row in records["prediction"])
-
-    assert planned() == 0
+    records, _ = filled(EMPTY, rates, usual_best)
+    assert not any(row["kind"] == "prediction" for row in records["prediction"])
     PREDICTIONS.parent.mkdir(parents=True)
     PREDICTIONS.write_text("value,trainings\n0.01,425\n")
-    assert planned() == 0
+    assert not further_cells(records, rates)
     PREDICTIONS.write_text("value,trainings\n0.01,500\n")
-    assert planned() == 12
+    records, _ = filled(records, rates, usual_best)
+    assert sum(row["kind"] == "prediction" for row in records["prediction"]) == 12
 
 
 @pytest.mark.parametrize(

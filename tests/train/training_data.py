@@ -37,7 +37,7 @@ def text() -> TextData:
 
 
 def small(model: str = "mixer", unit: str = "glu", **others: object) -> Recipe:
-    values: dict = {"size": "tiny", "steps": 24, "batch": 16, "evaluations": 6, **others}
+    values: dict = {"size": "tiny", "steps": 16, "batch": 16, "evaluations": 5, **others}
     return recipe(model, unit, "gates" if model in TEXT_MODELS else "stripes", **values)
 
 
