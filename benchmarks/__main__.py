@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from argparse import ArgumentParser
 from importlib import import_module
 
 import torch
@@ -14,9 +14,15 @@ ALL = ("smooth_gates", "solvers", "tables")
 
 
 def main() -> None:
+    parser = ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    choices = (*ALL, "levenberg_marquardt")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(choices)}; default: all but the last")
+    names = parser.parse_args().names
+    if unknown := [name for name in names if name not in choices]:
+        parser.error(f"no benchmark is called {unknown[0]!r}; there are {', '.join(choices)}")
     torch.set_num_threads(1)
     print(f"{machine()}, one thread")
-    for name in sys.argv[1:] or ALL:
+    for name in names or ALL:
         _, seconds = timed(lambda name=name: show(import_module(f"benchmarks.{name}").run()))
         print(f"{name}: {seconds:.0f} s\n")
 

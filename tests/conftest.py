@@ -78,6 +78,23 @@ def ctrl_c_is_heard() -> Iterator[None]:
 
 
 @pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Sums do not depend on the machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A text of 5,600 bytes on which ladders of small decoders are trained."""
+    path = tmp_path_factory.mktemp("text") / "gates.txt"
+    path.write_bytes(b"the gate opens and the line passes; the gate closes and nothing does. " * 80)
+    return path
+
+
+@pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder as the present one."""
     monkeypatch.chdir(tmp_path)

@@ -14,7 +14,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-import torch
 import yaml
 from typer.main import get_command
 from typer.testing import CliRunner
@@ -33,6 +32,8 @@ EXECUTED = [p for p in PAGES if blocks(p.read_text(encoding="utf-8"))]
 DERIVATIONS = sorted((DOCS / "derivations").glob("*.md"))
 PACKAGES = sorted((DOCS / "packages").glob("*.md"))
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 def name(page: Path) -> str:
     return page.relative_to(DOCS).as_posix()
@@ -47,14 +48,6 @@ def script(path: str) -> ModuleType:
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.slow

@@ -19,13 +19,6 @@ run, ok, document = (partial(call, "ladder") for call in (command_runs.run, comm
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 
 
-@pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("text") / "gates.txt"
-    path.write_bytes(b"the gate opens and the line passes; the gate closes and nothing does. " * 80)
-    return path
-
-
 @pytest.mark.slow
 def test_the_whole_flow_on_a_text_of_ones_own(text: Path, tmp_path: Path) -> None:
     how = ["--text", str(text), "--steps", "4", "--batch", "2", "--seeds", "2", "--lr", "0.01", "--device", "cpu"]

@@ -87,12 +87,12 @@ def test_factors_too_large_for_the_budget_give_way_to_jacobians():
 
 
 @pytest.fixture
-def one_thread(monkeypatch):
+def this_thread(monkeypatch):
     """Passes in this thread, where the meter sees them; else they have one of their own, and Ctrl-C is heard."""
     monkeypatch.setattr(computation, "apart", lambda function, *args: function(*args))
 
 
-@pytest.mark.usefixtures("one_thread")
+@pytest.mark.usefixtures("this_thread")
 @pytest.mark.parametrize(
     "budget", [None, 700_000, *(pytest.param(n, marks=pytest.mark.slow) for n in (5_000_000, 1_000_000))]
 )
@@ -105,7 +105,7 @@ def test_memory_stays_within_the_budget(budget):
     assert meter.peak > 0.3 * (budget or 0)
 
 
-@pytest.mark.usefixtures("one_thread")
+@pytest.mark.usefixtures("this_thread")
 def test_memory_of_jacobians_stays_within_the_budget():
     model, X = nn.Sequential(nn.Linear(40, 30), nn.Tanh(), nn.Linear(30, 1)).double(), draw(300, 5, 40)
     with Meter() as meter:

@@ -7,8 +7,14 @@ from pathlib import Path
 import pytest
 
 import gatelab
+from gatelab.sweep import Store
 
 HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "runs.db")
 
 
 @pytest.fixture(scope="session")

@@ -7,19 +7,11 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
-
-import pytest
 
 from gatelab.sweep import Record, Run, Store
 from gatelab.sweep.leases import EXPIRY, Leaseholder, beating, host, leaseholder, start_time
 
 KEYS = [Run("lab:fit", {"n": n}).key for n in range(4)]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "runs.db")
 
 
 def test_each_run_has_one_leaseholder_until_it_is_released(store: Store) -> None:

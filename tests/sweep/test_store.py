@@ -26,11 +26,6 @@ def record(n: int, **changes: Any) -> Record:
     return replace(made, **changes)
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "runs.db")
-
-
 def test_records_come_back_as_they_went_in(store: Store) -> None:
     odd = record(
         3,

@@ -28,13 +28,6 @@ FIRST_KEY = "3bf77cf6686471f0557f6a97591e8f61"  # of the first run of the record
 SMALL: dict[str, Any] = {"batch": 4, "steps": 6, "test_size": 8, "evaluations": 2, "options": {"context": 16}}
 
 
-@pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("text") / "gates.txt"
-    path.write_bytes(b"the gate opens and the line passes; the gate closes and nothing does. " * 80)
-    return path
-
-
 # ---- learning rates
 
 
