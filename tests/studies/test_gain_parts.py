@@ -173,6 +173,12 @@ def test_a_prediction_holds_if_the_mean_of_the_seeds_lies_inside() -> None:
     assert [(claim.support["inside"], claim.support["seeds"]) for claim in claims] == [("no", 3), ("yes", 3)]
 
 
+def test_the_bulk_of_a_kernel_is_without_its_largest_eigenvalue() -> None:
+    names = ("optimizer", "unit", "variant", "when", "seed", "rows", "lr")
+    rows = pd.DataFrame([dict.fromkeys(names, 0) | {"largest": 60.0, "second": 12.0, "smallest": 3.0}])
+    assert study.kernel_table(rows)[["condition", "bulk"]].to_numpy().tolist() == [[20.0, 4.0]]
+
+
 def test_differences_on_another_text_are_paired() -> None:
     rows = pd.DataFrame(
         {"unit": unit, "seed": s, "averaged": 1.0 + 0.1 * s + 0.02 * (unit == "relu2")}

@@ -8,7 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from gatelab.scaling_laws.token_laws import NESTED
+from gatelab.statistics import Interval
 from gatelab.studies import Request, study
+from gatelab.studies.ladder import gain
 from gatelab.studies.ladder.gain import ALL, PAIRS, PRIMARY, RATES, analyses, difference_table, rate_table, token_factor
 
 
@@ -33,9 +36,7 @@ def trainings(deviations: dict[str, float]) -> pd.DataFrame:
 
 def test_sizes_with_too_much_seed_noise_are_in_the_sensitivity_analysis_alone() -> None:
     grid = trainings({"small": 0.03, "large": 0.002})
-    rates = pd.DataFrame(
-        [{"unit": u, "size": s, "steps": 100, "cost": 0.01} for u in grid["unit"].unique() for s in ("small", "large")]
-    )
+    rates = grid[["unit", "size"]].drop_duplicates().assign(steps=100, cost=0.01)
     deviations = pd.DataFrame({"size": ["small", "large"], "primary": [False, True]})
     losses = analyses(grid, rates, deviations)
     assert set(losses[PRIMARY]["size"]) == {"large"}
@@ -65,22 +66,33 @@ def test_differences_are_paired_by_seed() -> None:
 def test_the_record_has_five_seeds_per_cell_and_rates_inside_their_sweeps(record: dict[str, pd.DataFrame]) -> None:
     assert (record["cells"]["seeds"] == 5).all()
     assert record["rates"]["inside"].all()
-    assert record["deviations"].set_index("size")["primary"].to_dict() == {
-        "0.4M": False, "0.8M": True, "1.6M": True, "3.2M": True, "6.4M": True,
-    }  # fmt: skip
+    assert record["deviations"].query("primary")["size"].tolist() == ["0.8M", "1.6M", "3.2M", "6.4M"]
+    assert record["deviations"].query("not primary")["size"].tolist() == ["0.4M"]
 
 
 def test_findings_come_from_written_tables_too(record: dict[str, pd.DataFrame]) -> None:
     written = {name: pd.read_csv(StringIO(table.to_csv(index=False))) for name, table in record.items()}
-    assert [finding.sentence for finding in study("ladder/gain").findings(written)] == [
-        f.sentence for f in study("ladder/gain").findings(record)
-    ]
+    first, again = (study("ladder/gain").findings(tables) for tables in (record, written))
+    assert [finding.sentence for finding in again] == [finding.sentence for finding in first]
 
 
 def test_the_gain_shrinks_with_tokens_by_every_rule(record: dict[str, pd.DataFrame]) -> None:
     own = record["trends"].query("coefficient == 'per doubling of tokens'")
     assert (own["high"] < 0).all()
     assert len(own) == 2 * len(PAIRS)
+
+
+def test_claims_take_the_worst_of_both_rules_of_variance(record: dict[str, pd.DataFrame]) -> None:
+    trends, tests = (record[name].set_index("weights") for name in ("trends", "tests"))
+    trends.loc["cell", ["low", "high"]], tests.loc["cell", "p"] = (-1.0, 1.0), 1.0
+    more = {name: rows.reset_index() for name, rows in (("trends", trends), ("tests", tests))}
+    made = {claim.what: claim for claim in gain.claims(record | more)}
+    for first, second in PAIRS:
+        for name in (gain.TOKENS, gain.PARAMETERS):
+            value = trends.query("first == @first and second == @second and coefficient == @name").loc["size", "value"]
+            assert made[f"{first} minus {second}, change {name}"].interval == Interval(value, -1.0, 1.0)
+    largest = [claim.value for what, claim in made.items() if what.startswith("p of ")]
+    assert largest == [1.0] * (len(NESTED) + 1)
 
 
 def test_the_factor_of_tokens_is_where_the_curve_has_the_loss() -> None:

@@ -18,9 +18,8 @@ import sweep_tasks
 import torch
 
 from gatelab import GatelabError
-from gatelab.sweep import Progress, Record, Run, Store, map_runs, plan
-from gatelab.sweep import worker as child_module
-from gatelab.sweep import worker as compute_module
+from gatelab.sweep import Progress, Record, Run, Store, map_runs, plan, worker
+from gatelab.sweep.backends import seconds_of
 from gatelab.sweep.run import RunOutcome
 
 pytestmark = pytest.mark.usefixtures("light_path")
@@ -34,6 +33,10 @@ def runs(task: str, count: int, **arguments: Any) -> list[Run]:
 def content(records: Any) -> list[str]:
     """What two sweeps must agree on: everything but when, how long and where."""
     return sorted(repr((r.key, r.task, r.arguments, r.status, r.metrics, r.history, r.error)) for r in records)
+
+
+def test_hours_in_seconds() -> None:
+    assert seconds_of(None) is None and seconds_of(1.5) == 5400
 
 
 @BOTH
@@ -134,7 +137,7 @@ def test_one_thread_for_each_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_workers_that_cannot_start_end_the_sweep_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child_module, "_MAIN", "raise SystemExit(5)")
+    monkeypatch.setattr(worker, "_MAIN", "raise SystemExit(5)")
     with pytest.raises(GatelabError, match="3 worker processes in a row ended during startup"):
         list(map_runs(runs("work", 3), backend="processes", jobs=1))
 
@@ -200,7 +203,7 @@ def test_interrupted_in_the_middle_of_a_run(monkeypatch: pytest.MonkeyPatch, tmp
             signal.raise_signal(signal.SIGINT)
         return RunOutcome({})
 
-    monkeypatch.setattr(compute_module, "resolve", lambda task: interrupted)
+    monkeypatch.setattr(worker, "resolve", lambda task: interrupted)
     got: list[Record] = []
     with Store(tmp_path / "runs.db") as store:
         with pytest.raises(KeyboardInterrupt):

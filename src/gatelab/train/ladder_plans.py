@@ -256,12 +256,12 @@ def completed(
     jobs: int | None, device: str | None, max_hours: float | None,
 ) -> Iterator[Record]:  # fmt: skip
     """Yield the records of runs as they end; raise if one failed, with the others kept in the store."""
-    folder, seconds = None, None
+    folder = None
     if store is not None:
         path = store.path if isinstance(store, Store) else Path(store)
         folder = str(path.with_name(path.name + ".checkpoints").resolve())
-    if max_hours is not None:
-        seconds = max(0.0, 3600 * max_hours - (time.monotonic() - began))
+    if (seconds := seconds_of(max_hours)) is not None:
+        seconds = max(0.0, seconds - (time.monotonic() - began))
     asked = {run.run(text, {"folder": folder, "device": device}): run for run in runs}
     gpus, ended = float(backend == "ray" and device != "cpu"), 0
     for record in map_runs(
