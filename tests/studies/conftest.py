@@ -11,14 +11,13 @@ from quick_runs import Quick, QuickRun
 
 from gatelab.plotting import style
 from gatelab.plotting.svg import MOST_BYTES, svg_text
-from gatelab.studies import Outcome, Request
-from gatelab.studies import engine as catalogue
+from gatelab.studies import Outcome, Request, engine
 
 
 @pytest.fixture(scope="session")
 def recorded() -> Callable[[str], Outcome]:
     """The outcome of a study that reads its record in full."""
-    return cache(lambda name: catalogue.study(name).run(Request(jobs=1)))
+    return cache(lambda name: engine.study(name).run(Request(jobs=1)))
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +31,7 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> Quick:
     def run(name: str) -> QuickRun:
         if name not in runs:
             progress: list[tuple[int, int]] = []
-            study = catalogue.study(name)
+            study = engine.study(name)
             threads = torch.get_num_threads()
             torch.set_num_threads(1)
             with pytest.MonkeyPatch.context() as patch:

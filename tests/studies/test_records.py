@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 
 from gatelab.cli.application import app
 from gatelab.errors import GatelabError
-from gatelab.studies import done_before, records, reproduce, take_record
-from gatelab.studies import engine as catalogue
+from gatelab.studies import done_before, engine, records, reproduce, take_record
 from gatelab.studies.definition import Outcome, Request
 
 NAME = "scaling/fig3"
@@ -80,9 +79,9 @@ def test_all_goes_on_takes_records_and_computes_with_full(
 ) -> None:
     """Three studies: one done, one long with a record, one to be computed; then the same again, and with --full."""
     ran: list[str] = []
-    plain = catalogue.study(NAME)
+    plain = engine.study(NAME)
 
-    class Counted(catalogue.Study):
+    class Counted(engine.Study):
         def run(self, request: Request) -> Outcome:
             ran.append(self.name)
             return super().run(replace(request, quick=True))
@@ -93,7 +92,7 @@ def test_all_goes_on_takes_records_and_computes_with_full(
 
     names = ("scaling/fig3", "scaling/fig9", "scaling/long")
     studies = {n: counted(n) for n in names}
-    monkeypatch.setattr(catalogue, "studies_by_name", lambda: studies)
+    monkeypatch.setattr(engine, "studies_by_name", lambda: studies)
     monkeypatch.chdir(tmp_path)
     reproduce("scaling/long", "results")
     reproduce(NAME, "here")
@@ -114,7 +113,7 @@ def test_all_goes_on_takes_records_and_computes_with_full(
 
 
 def test_one_that_cannot_be_made_does_not_keep_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = catalogue.study(NAME)
+    plain = engine.study(NAME)
 
     lacking = replace(plain, name="scaling/a", measures={}, _functions={})
 
@@ -123,7 +122,7 @@ def test_one_that_cannot_be_made_does_not_keep_the_others(tmp_path: Path, monkey
         raise GatelabError("there are no images; set GATELAB_DATA")
 
     studies = {"scaling/a": lacking, NAME: plain}
-    monkeypatch.setattr(catalogue, "studies_by_name", lambda: studies)
+    monkeypatch.setattr(engine, "studies_by_name", lambda: studies)
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(app, ["reproduce", "all", "--quick", "--out", "here"])
     assert result.exit_code == 2 and (tmp_path / f"here/{NAME}.png").is_file()
@@ -132,7 +131,7 @@ def test_one_that_cannot_be_made_does_not_keep_the_others(tmp_path: Path, monkey
 
 def test_every_long_study_has_a_record() -> None:
     """Else `reproduce all` would take hours, and a page would say that it was not run."""
-    for study in catalogue.all_studies():
+    for study in engine.all_studies():
         if study.long:
             path = records.record_path(f"{study.name}.json", "gatelab reproduce")
             outcome = records.read_outcome(path)

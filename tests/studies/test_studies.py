@@ -16,8 +16,7 @@ from quick_runs import Quick, each_study
 
 from gatelab.errors import GatelabError
 from gatelab.feedforward import unit
-from gatelab.studies import Outcome, Request, Study, reproduce
-from gatelab.studies import engine as catalogue
+from gatelab.studies import Outcome, Request, Study, engine, reproduce
 from gatelab.studies.claims import Claim
 from gatelab.studies.scaling.random_networks import contributions, hinges
 
@@ -89,8 +88,8 @@ def test_figures_come_as_png_and_svg_and_a_failure_leaves_no_files(
 
     png, svg = reproduce("scaling/fig3", tmp_path).files[:2]
     assert png.read_bytes()[:4] == b"\x89PNG" and svg.read_text().startswith("<?xml")
-    broken = replace(catalogue.study("scaling/fig3"), name="scaling/fig9", figure=lambda tables: Broken())
-    monkeypatch.setitem(catalogue.studies_by_name(), "scaling/fig9", broken)
+    broken = replace(engine.study("scaling/fig3"), name="scaling/fig9", figure=lambda tables: Broken())
+    monkeypatch.setitem(engine.studies_by_name(), "scaling/fig9", broken)
     with pytest.raises(RuntimeError, match="no ink"):
         reproduce("scaling/fig9", tmp_path)
     names = ["fig3-activations.csv", "fig3-gates.csv", "fig3.json", "fig3.png", "fig3.svg"]
@@ -101,7 +100,7 @@ def test_an_unwritable_folder_is_said_before_the_run(tmp_path: Path, monkeypatch
     def never(request: Request) -> Outcome:
         raise AssertionError("the study was run")
 
-    monkeypatch.setitem(catalogue.studies_by_name(), "scaling/fig9", Study("scaling/fig9", "t", "p", never))
+    monkeypatch.setitem(engine.studies_by_name(), "scaling/fig9", Study("scaling/fig9", "t", "p", never))
     (tmp_path / "scaling").write_text("a file where the folder should be")
     with pytest.raises(GatelabError, match="cannot be written to"):
         reproduce("scaling/fig9", tmp_path)

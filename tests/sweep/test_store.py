@@ -15,9 +15,7 @@ import numpy as np
 import pytest
 
 from gatelab import GatelabError
-from gatelab.sweep import Record, Run, Store
-from gatelab.sweep import database as schema_module
-from gatelab.sweep.database import VERSION, pack
+from gatelab.sweep import Record, Run, Store, database
 
 
 def record(n: int, **changes: Any) -> Record:
@@ -115,9 +113,9 @@ def test_arrays(store: Store) -> None:
 def test_a_run_of_too_many_bytes_is_refused_before_they_are_packed() -> None:
     huge = np.broadcast_to(np.zeros(1), (2**27,))  # a view: a gigabyte that takes eight bytes
     with pytest.raises(GatelabError, match=r"these arrays have 1\.07 GB"):
-        pack({"huge": huge})
+        database.pack({"huge": huge})
     with pytest.raises(GatelabError, match=r"these arrays have 0\.99 GB"):
-        pack(bytes(990_000_001))
+        database.pack(bytes(990_000_001))
 
 
 _KILLED = """
@@ -157,7 +155,7 @@ def test_a_file_that_was_emptied_gives_its_space_back(tmp_path: Path) -> None:
         assert store._read("SELECT count(*) FROM networks") == [(1,)]
 
 
-@pytest.mark.parametrize("version", [VERSION + 5, 1])
+@pytest.mark.parametrize("version", [database.VERSION + 5, 1])
 def test_another_schema_is_refused_and_left_alone(tmp_path: Path, version: int) -> None:
     path = tmp_path / "runs.db"
     with Store(path) as store:
@@ -295,7 +293,7 @@ def test_a_full_disk(tmp_path: Path, light: dict[str, str], numbers: int) -> Non
 
 
 def test_a_lock_held_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema_module, "PATIENCE", 0.2)
+    monkeypatch.setattr(database, "PATIENCE", 0.2)
     path = tmp_path / "runs.db"
     with Store(path) as store:
         other = sqlite3.connect(path, isolation_level=None)
