@@ -132,8 +132,9 @@ def emit_power(record: Path | None, training: LadderOptions) -> None:
         raise GatelabError(f"--sizes is {training.sizes!r}; give sizes with commas, such as 0.4M,3.2M") from None
     with output.progress("simulated tests") as report:
         table = ladder_power(Ladder.read(record).regime(1), sizes=sizes or None, seeds=training.seeds, progress=report)
-    forms = {"p": ".2g", "power": ".2f", "power_f": ".2f"}
-    output.emit({"power": table.to_dict("records")}, output.table(table, forms))
+    shown = output.table(table, {"p": ".2g", "power": ".2f", "power_f": ".2f"})
+    note = "true: what differs between units; p: of the record; power: variances known; power_f: their scale estimated"
+    output.emit({"power": table.to_dict("records")}, shown, "", note)
 
 
 def refuse_training_options(names: Sequence[str], training: LadderOptions, run: RunOptions, dry_run: bool) -> None:
@@ -173,8 +174,7 @@ def emit_plan(values: dict[str, Any], lrs: dict[str, float] | None) -> None:
     options = dict(values)
     units, data, sizes, seeds, repeats = (options.pop(n) for n in ("units", "data", "sizes", "seeds", "repeats"))
     runs = plan_ladder(units, data, sizes, seeds, repeats, options).expected(lrs)
-    trainings, flops = sum(len(run.members) for run in runs), sum(run.flops for run in runs)
-    facts = {"runs": len(runs), "trainings": trainings, "flops": flops}
+    facts = {"runs": len(runs), "trainings": sum(len(r.members) for r in runs), "flops": sum(r.flops for r in runs)}
     shown: list[output.Part] = [output.pairs(facts.items())]
     if lrs is None:
         shown += ["", "sweeps of learning rates that continue beyond their ends are not included"]
