@@ -337,6 +337,12 @@ def claims(tables: Tables) -> Iterator[Claim]:
         own = apart[(apart["pair"] == pair) & apart["size"].isin(primary)]
         last = own.pivot(index="size", columns="tokens", values="difference").T.diff().iloc[-1]
         yield Claim.of(f"{pair}, change over the last doubling of tokens", t_interval(last), unit="bits", note=LATER)
+    own = apart.query("pair == @SHOWN[0] and tokens == tokens.max() and (size in @primary or size in @PREDICTED)")
+    line: Any = stats.linregress(np.log2(own["parameters"]), own["difference"])
+    reach = t_reach(LEVEL, len(own) - 2) * line.stderr
+    change = Interval(line.slope, line.slope - reach, line.slope + reach)
+    title = f"{SHOWN[0]} at 90 million tokens, change {PARAMETERS} up to {own['parameters'].max() / 1e6:.0f}M"
+    yield Claim.of(title, change, unit="bits", note=LATER)
     tests = tables["tests"].fillna({"smaller": "", "larger": ""})  # an empty name is NaN in a table from a file
     for smaller, larger in NESTED:
         own = tests.query("smaller == @smaller and larger == @larger")
