@@ -1,9 +1,10 @@
 """The parts of docs/results/ladder-design.md after the grid: cells that the records still miss, for gpu_gain.py.
 
 Prediction at 26M and 60M, early training, the mechanism (centered units and output biases under three optimizers), a
-second text, and eighteen units. Where rates are swept, a sweep of a few rates at 11.2 million tokens on the tuning text
-comes first, goes on beyond an end at which its best rate lies, and the trainings take its best rate, multiplied by the
-rule's factor for their number of tokens.
+second text, eighteen units, and batches that separate tokens from updates. Where rates are swept, a sweep of a few
+rates on the tuning text comes first (at 11.2 million tokens, for batches at the trainings' own number), goes on beyond
+an end at which its best rate lies, and the trainings take its best rate, multiplied by the rule's factor for their
+number of tokens.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.gain_grid import FACTORS, GRID, SEEDS, STEPS, SWEPT, UNITS, Plan
-from benchmarks.gain_runs import CENTERED, OUTPUT_BIAS, Cell, Records, decoder, losses_of
+from benchmarks.gain_runs import BATCH, CENTERED, OUTPUT_BIAS, Cell, Records, decoder, losses_of
 from benchmarks.gain_units import EIGHTEEN, GATED
 from gatelab.train.rates import RateRule, best_rate, further_rates, rounded_rate
 
@@ -36,6 +37,7 @@ COMBINATIONS = (
 )
 # The middle of the sweeps of SGD is a guess, and sweeps extend themselves; Muon has the rates of AdamW.
 SGD_CENTER = 0.3
+SEPARATED = ((64, 687), (16, 2747), (16, 687), (4, 2747))  # windows of a batch and updates: 22.5 or 5.6 million tokens
 UNITS_SIZE, UNITS_STEPS, UNITS_SEEDS = "1.6M", STEPS[2], (0, 1, 2)
 MOST_RATES = 15  # of a sweep that goes on
 STEEP, FINEST = 0.1, 2.0**0.125  # bits above the best rate, where a parabola says little; factor between rates
@@ -54,15 +56,17 @@ class Tuned:
     factors: Sequence[float] = FACTORS
     variant: str = ""
     optimizer: str = "adamw"
+    batch: int = BATCH
+    swept: int = SWEPT[0]
 
     def cell(self, kind: str, steps: int, lrs: Sequence[float], seeds: tuple[int, ...]) -> Cell:
         """A cell of this unit, variant and optimizer."""
-        rates, how = tuple(lrs), {"optimizer": self.optimizer, "record": self.record}
+        rates, how = tuple(lrs), {"optimizer": self.optimizer, "batch": self.batch, "record": self.record}
         return Cell(kind, self.unit, self.size, steps, rates, seeds, self.variant, **how)
 
     def cells(self, rows: Sequence[dict[str, Any]], rule: RateRule) -> Iterator[Cell]:
         """The sweep, or what it goes on with, or the trainings; nothing if all are there."""
-        sweep = self.cell("sweep", SWEPT[0], [rounded_rate(self.center * f, 4) for f in self.factors], (0,))
+        sweep = self.cell("sweep", self.swept, [rounded_rate(self.center * f, 4) for f in self.factors], (0,))
         own = losses_of(rows, *sweep.key)
         lrs, losses = [lr for lr, _, _ in own], [loss for _, _, loss in own]
         if not lrs:
@@ -70,9 +74,9 @@ class Tuned:
             return
         further = further_rates(lrs, losses, count=len(self.factors), digits=4) or rates_between(lrs, losses)
         if further and len(lrs) < MOST_RATES:
-            yield self.cell("sweep", SWEPT[0], further, (0,))
+            yield self.cell("sweep", self.swept, further, (0,))
             return
-        longer = (self.steps / SWEPT[0]) ** -rule.steps_exponent
+        longer = (self.steps / self.swept) ** -rule.steps_exponent
         rate = rounded_rate(best_rate(lrs, losses) * longer, 4)
         training = self.cell(self.record, self.steps, [rate], self.seeds)
         if not losses_of(rows, *training.key):
@@ -151,6 +155,15 @@ def unit_cells(records: Records, rule: RateRule) -> Iterator[Cell]:
         yield from Tuned("units", unit, UNITS_SIZE, UNITS_STEPS, UNITS_SEEDS, center).cells(records["units"], rule)
 
 
+def batch_cells(records: Records, rule: RateRule) -> Iterator[Cell]:
+    """Two numbers of tokens by two of updates; sweeps have the batch and the steps of the trainings."""
+    for (batch, steps), unit in product(SEPARATED, UNITS):
+        rate = rule.rate(unit, decoder(MECHANISM_SIZE, "").d_model, steps, digits=4) * (batch / BATCH) ** 0.5
+        how: dict[str, Any] = {"batch": batch, "swept": steps}
+        tuned = Tuned("batches", unit, MECHANISM_SIZE, steps, MECHANISM_SEEDS, rate, **how)
+        yield from tuned.cells(records["batches"], rule)
+
+
 def further_cells(records: Records, rule: RateRule) -> list[Cell]:
     """All cells after the grid that are missing; those that take most of the time, 26M and 60M, late."""
     predicted = list(prediction_cells(records, rule))
@@ -163,4 +176,5 @@ def further_cells(records: Records, rule: RateRule) -> list[Cell]:
         *unit_cells(records, rule),
         *predicted,
         *repeated_cells(records),
+        *batch_cells(records, rule),
     ]

@@ -84,12 +84,13 @@ class Cell:
     variant: str = ""
     optimizer: str = "adamw"
     text: str = "enwik8"
+    batch: int = BATCH
     record: str = "grid"
 
     @property
     def key(self) -> tuple[Any, ...]:
         """What its record knows it by: rates of a sweep may move, cells may not be computed twice."""
-        return self.kind, self.unit, self.size, self.steps, self.variant, self.optimizer, self.text
+        return self.kind, self.unit, self.size, self.steps, self.variant, self.optimizer, self.text, self.batch
 
     @property
     def name(self) -> str:
@@ -98,7 +99,7 @@ class Cell:
 
     def seconds(self, jobs: int) -> float:
         """The time that it should take beside others."""
-        return LAUNCHED + jobs * len(self.lrs) * len(self.seeds) * self.steps * BATCH * CONTEXT / SPEEDS[self.size]
+        return LAUNCHED + jobs * len(self.lrs) * len(self.seeds) * self.steps * self.batch * CONTEXT / SPEEDS[self.size]
 
 
 def design_changes(steps: int) -> dict[str, Any]:
@@ -151,7 +152,7 @@ def text_of(cell: Cell) -> TextData:
 
 def members(cell: Cell, tiny: bool) -> list[Recipe]:
     """The recipes of a cell."""
-    values: dict[str, Any] = {"size": cell.size, "sampling": "epochs", "tokenizer": "bytes", "batch": BATCH}
+    values: dict[str, Any] = {"size": cell.size, "sampling": "epochs", "tokenizer": "bytes", "batch": cell.batch}
     values |= {"steps": cell.steps, "evaluations": 1, "test_size": 2000, "optimizer": cell.optimizer}
     values |= design_changes(cell.steps)
     values["options"] |= variant_options(cell.variant, cell.size)
@@ -338,7 +339,7 @@ def read_rows(out: Path) -> Rows:
 
 def losses_of(rows: Sequence[Mapping[str, Any]], *key: Any) -> list[tuple[float, int, float]]:
     """Learning rate, seed and loss of a cell's trainings, sorted; NaN where one diverged."""
-    usual = {"variant": "", "optimizer": "adamw", "text": "enwik8"}
+    usual = {"variant": "", "optimizer": "adamw", "text": "enwik8", "batch": BATCH}
     names = ("kind", "unit", "size", "steps", *usual)
     own = [row for row in rows if tuple(row.get(name, usual.get(name)) for name in names)[: len(key)] == key]
     return sorted((row["lr"], row["seed"], math.nan if row["averaged"] is None else row["averaged"]) for row in own)

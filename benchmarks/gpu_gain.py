@@ -24,7 +24,7 @@ from benchmarks.gain_parts import further_cells
 from benchmarks.gain_runs import Cell, Records, compute, overlapping
 from gatelab.train.loop import device_name
 
-RECORDS = ("grid", "prediction", "early", "mechanism", "text", "units")
+RECORDS = ("grid", "prediction", "early", "mechanism", "text", "units", "batches")
 
 
 def all_cells(records: Records) -> list[Cell]:

@@ -95,8 +95,14 @@ EMPTY = {name: [] for name in RECORDS}
 def answered(cells, best):
     """Made-up rows of cells; the loss of a sweep is least at `best` of a cell."""
     return [
-        {"kind": c.kind, "unit": c.unit, "size": c.size, "steps": c.steps, "variant": c.variant, "lr": lr, "seed": s}
-        | {"optimizer": c.optimizer, "text": c.text, "averaged": 2.0 + 0.1 * np.log(lr / best(c)) ** 2}
+        {"kind": c.kind, "unit": c.unit, "size": c.size, "steps": c.steps, "variant": c.variant, "batch": c.batch}
+        | {
+            "optimizer": c.optimizer,
+            "text": c.text,
+            "lr": lr,
+            "seed": s,
+            "averaged": 2.0 + 0.1 * np.log(lr / best(c)) ** 2,
+        }
         for c in cells
         for lr in c.lrs
         for s in c.seeds
@@ -133,12 +139,13 @@ def test_the_parts_are_those_of_the_design(rates, monkeypatch):
     trained = {name: [r for r in rows if r["kind"] != "sweep"] for name, rows in records.items()}
     counts = {name: len(rows) for name, rows in trained.items()}
     assert counts == {
-        "grid": 0, "prediction": 12, "early": 20, "mechanism": 30 * 6, "text": 20, "units": 18 * 3
+        "grid": 0, "prediction": 12, "early": 20, "mechanism": 30 * 6, "text": 20, "units": 18 * 3, "batches": 16 * 6
     }  # fmt: skip
     assert {r["lr"] for r in trained["mechanism"] if r["optimizer"] == "sgd"} == {0.4}
     repeated = {(r["unit"], r["variant"], r["seed"]) for r in trained["mechanism"] if r["kind"] == "repetition"}
     assert repeated == {(u, v, s) for u, v in COMBINATIONS if v != "output bias" for s in range(6, 12)}
     assert {r["text"] for r in trained["text"]} == {"python"}
+    assert {r["batch"] * r["steps"] // 1000 for r in trained["batches"]} == {10, 43}
     assert len({(r["unit"], r["variant"], r["optimizer"]) for r in trained["mechanism"]}) == 24
 
 
