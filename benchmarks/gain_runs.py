@@ -324,7 +324,7 @@ def show(cell: Cell, rows: Rows, seconds: float) -> None:
     """A line about a cell that ended."""
     losses = [row.get("averaged") or row.get("error") or "diverged" for row in rows if row.get("kind") != "kernel"]
     texts = " ".join(f"{v:.4f}" if isinstance(v, float) else str(v) for v in losses)
-    name = " ".join((cell.kind, cell.unit, cell.size, str(cell.steps), cell.variant, cell.optimizer, cell.text))
+    name = " ".join(map(str, cell.key))
     speed = rows[0].get("throughput") or 0
     print(f"{seconds:4.0f} s {name}: {texts}  {speed:.2g}/s {rows[0].get('seconds', 0):.0f} s", flush=True)
 
