@@ -42,28 +42,22 @@ from gatelab.train.recipes import Recipe, recipe
 BATCH, CONTEXT = 16, 512
 # Three layers have about as many parameters as the two of that size; the fourth round of the pilot chose them.
 THREE_LAYERS = {
-    "0.1M": {"layers": 3, "heads": 2, "d_model": 48, "width": 288},
-    "0.2M": {"layers": 3, "heads": 3, "d_model": 72, "width": 336},
     "0.4M": {"layers": 3, "heads": 3, "d_model": 96, "width": 528},
     "0.8M": {"layers": 3, "heads": 3, "d_model": 144, "width": 672},
 }
 CENTERED, OUTPUT_BIAS = "centered", "output bias"
 MARKS = tuple(10 * 2**k for k in range(9))  # steps of the early losses, besides the last: 10, 20, ... 2560
-MEASURED_ON_TUNING = ("pilot", "sweep")  # kinds of cells; others are measured on the test text
 KERNEL_ROWS = 128
 CHECKPOINTS = Path("gatelab-out/gain")
 LAUNCHED = 45.0  # seconds that a process takes before its first step
 SAVED = 45.0  # seconds that stopped processes have for their checkpoints
 # Tokens per second of all processes on an H200, for the plan alone.
 SPEEDS = {
-    "0.1M": 3.2e7,
-    "0.2M": 2.8e7,
     "0.4M": 2.4e7,
     "0.8M": 1.8e7,
     "1.6M": 8e6,
     "3.2M": 7e6,
     "6.4M": 4.8e6,
-    "11M": 2.7e6,
     "26M": 1.5e6,
     "60M": 7e5,
 }
@@ -110,26 +104,19 @@ def design_changes(steps: int) -> dict[str, Any]:
 def variant_options(variant: str, size: str) -> dict[str, Any]:
     """What a variant changes in the decoder of a size.
 
-    >>> variant_options("three layers, logits up to 32", "0.1M")["sharpness"]
-    32.0
+    >>> variant_options("output bias", "3.2M")
+    {'output_bias': True}
     """
-    options: dict[str, Any] = {}
-    if "three layers" in variant:
-        options |= THREE_LAYERS[size]
-    if "32" in variant:
-        options["sharpness"] = 32.0
-    if "8 taps" in variant:
-        options["taps"] = 8
-    if variant in (CENTERED, OUTPUT_BIAS):
-        options[variant.replace(" ", "_")] = True
-    return options
+    if variant == "three layers":
+        return THREE_LAYERS[size]
+    return {variant.replace(" ", "_"): True} if variant else {}
 
 
 def decoder(size: str, variant: str) -> DecoderConfig:
     """The decoder of a size in a variant; "" is that of the design.
 
     >>> {size: decoder(size, "three layers").body_count("swiglu") for size in THREE_LAYERS}
-    {'0.1M': 111744, '0.2M': 209088, '0.4M': 417024, '0.8M': 832896}
+    {'0.4M': 417024, '0.8M': 832896}
     """
     return replace(DECODER_SIZES[size], **design_changes(50)["options"] | variant_options(variant, size))
 
@@ -146,7 +133,7 @@ def text_of(cell: Cell) -> TextData:
         assert whole.valid is not None
         if hashlib.sha256(np.concatenate([whole.train, whole.valid, whole.test]).tobytes()).hexdigest() != SHA256:
             raise SystemExit(f"{file} is another text; make it again with benchmarks/python_text.py")
-    part = "valid" if cell.kind in MEASURED_ON_TUNING else "test"
+    part = "valid" if cell.kind == "sweep" else "test"
     return part_of(whole, 1, part)
 
 

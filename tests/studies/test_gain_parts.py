@@ -94,6 +94,28 @@ def test_changes_are_the_gain_of_the_gate_and_what_the_variants_recover() -> Non
         assert made.loc["centered", f"recovered{end}"] == shares.loc["centered", f"recovered{end}"]
 
 
+def test_more_tokens_and_more_updates_are_compared_seed_by_seed() -> None:
+    """A gate's gain of 0.1 bits loses 0.05 by tokens and 0.02 by updates; GEGLU's does not change."""
+    noise, rows = np.random.default_rng(0).normal(0.0, 0.003, (3, 4, 6)), []
+    for c, (cell, gain) in enumerate({(16, 687): 0.1, (64, 687): 0.05, (16, 2747): 0.03}.items()):
+        for u, (unit, share) in enumerate({"swiglu": 1.0, "relu2": 0.0, "geglu": 0.0, "gelu": 0.0}.items()):
+            for seed, own in enumerate(noise[c, u]):
+                row = dict(zip(("batch", "steps"), cell, strict=True))
+                rows.append(row | {"unit": unit, "seed": seed, "averaged": 2 - share * gain + own, "kind": "batches"})
+    more = [row | {"kind": "sweep", "averaged": 9.0} for row in rows]
+    made = study.separated_table(pd.DataFrame(rows + more)).set_index(["pair", "change"])
+    tokens, updates = study.SEPARATED
+    gains = np.array([0.1, 0.05, 0.03])[:, None] + noise[:, 1] - noise[:, 0]
+    p = [stats.ttest_1samp(gains[i] - gains[i + 1], 0.0).pvalue for i in (0, 1)]
+    for i, change in enumerate((tokens, updates)):
+        row = made.loc[("relu2 - swiglu", change)]
+        assert list(row[["before", "after"]]) == pytest.approx(gains[i : i + 2].mean(1))
+        assert row["fall"] == pytest.approx((gains[i] - gains[i + 1]).mean())
+        assert row["p"] == pytest.approx(p[i])
+    assert made["p_holm"].min() == pytest.approx(4 * made["p"].min())
+    assert made.loc["gelu - geglu", "p_holm"].min() > 0.05
+
+
 def test_a_repetition_is_analyzed_by_its_own_seeds_and_by_all() -> None:
     """Centering helps in the first six seeds by 0.006 and in the other six by 0.012."""
     first = mechanism_rows(GAINS, 0.0005)

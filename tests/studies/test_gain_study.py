@@ -7,6 +7,7 @@ from io import StringIO
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from gatelab.scaling_laws.token_laws import NESTED
 from gatelab.statistics import Interval
@@ -93,6 +94,15 @@ def test_claims_take_the_worst_of_both_rules_of_variance(record: dict[str, pd.Da
             assert made[f"{first} minus {second}, change {name}"].interval == Interval(value, -1.0, 1.0)
     largest = [claim.value for what, claim in made.items() if what.startswith("p of ")]
     assert largest == [1.0] * (len(NESTED) + 1)
+
+
+def test_the_change_with_parameters_is_a_line_over_all_sizes_but_0_4m(record: dict[str, pd.DataFrame]) -> None:
+    made = {claim.what: claim.interval for claim in gain.claims(record)}
+    (change,) = (interval for what, interval in made.items() if "90 million tokens, change per doubling" in what)
+    own = record["differences"].query("pair == 'relu2 - swiglu' and steps == 10986 and size != '0.4M'")
+    line, covariance = np.polyfit(np.log2(own["parameters"]), own["difference"], 1, cov=True)
+    reach = stats.t.ppf(0.975, 4) * covariance[0, 0] ** 0.5
+    assert (change.value, change.high) == pytest.approx((line[0], line[0] + reach))
 
 
 def test_the_factor_of_tokens_is_where_the_curve_has_the_loss() -> None:

@@ -3,6 +3,7 @@
 import json
 import queue
 import time
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -63,12 +64,12 @@ def test_a_sweep_whose_best_rate_is_its_largest_goes_on():
     )
 
 
-@pytest.mark.parametrize("variant", ["", "logits up to 32", "8 taps", "three layers", "three layers, logits up to 32"])
+@pytest.mark.parametrize("variant", ["", "three layers"])
 def test_every_variant_trains(variant, text):
-    rows = trained_rows(Cell("grid", "swiglu", "0.1M", 687, (0.001,), (0, 1), variant), tiny=True)
+    rows = trained_rows(Cell("grid", "swiglu", "0.4M", 687, (0.001,), (0, 1), variant), tiny=True)
     assert [row["seed"] for row in rows] == [0, 1]
     assert all(np.isfinite(row["averaged"]) and row["diverged"] is None for row in rows)
-    assert rows[0]["parameters"] == decoder("0.1M", variant).body_count("swiglu")
+    assert rows[0]["parameters"] == decoder("0.4M", variant).body_count("swiglu")
 
 
 # ---- the parts after the grid
@@ -95,14 +96,7 @@ EMPTY = {name: [] for name in RECORDS}
 def answered(cells, best):
     """Made-up rows of cells; the loss of a sweep is least at `best` of a cell."""
     return [
-        {"kind": c.kind, "unit": c.unit, "size": c.size, "steps": c.steps, "variant": c.variant, "batch": c.batch}
-        | {
-            "optimizer": c.optimizer,
-            "text": c.text,
-            "lr": lr,
-            "seed": s,
-            "averaged": 2.0 + 0.1 * np.log(lr / best(c)) ** 2,
-        }
+        asdict(c) | {"lr": lr, "seed": s, "averaged": 2.0 + 0.1 * np.log(lr / best(c)) ** 2}
         for c in cells
         for lr in c.lrs
         for s in c.seeds

@@ -50,6 +50,10 @@ WIDER = "The interval covers the bootstrap's and Fieller's, over seeds, with ave
 SHOWN, NONE = ["relu2 - swiglu", "gelu - geglu"], {"no difference": 0.0}
 PREDICTED = {size: replace(DECODER_SIZES[size], taps=4).body_count("swiglu") for size in ("26M", "60M")}
 PREDICTED_TOKENS, PREDICTED_SEEDS = 10986 * 16 * 512, 3
+SEPARATED = {  # two trainings each: windows of a batch and updates
+    "4 times the tokens, 687 updates": ((16, 687), (64, 687)),
+    "4 times the updates, 22.5M tokens": ((64, 687), (16, 2747)),
+}
 RUNS = 500  # trainings of the design: 5 sizes, 5 numbers of tokens, 4 units, 5 seeds
 STUDY = Study(
     "ladder/gain",
@@ -106,6 +110,7 @@ def later_tables(predicted: Table) -> dict[str, Table]:
         **mechanism_tables(record_rows("mechanism")),
         "text": by_weights(text_table, record_rows("text")),
         "ranks": by_weights(lambda rows: rank_table(rows, scores), record_rows("units")),
+        "separated": by_weights(separated_table, record_rows("batches")),
     }
 
 
@@ -319,6 +324,20 @@ def rank_table(rows: Table, scores: Mapping[str, Mapping[str, float]]) -> Table:
     return pd.DataFrame(made)
 
 
+def separated_table(rows: Table) -> Table:
+    """What the gain of a gate loses with more tokens at equal updates, and with more updates at equal tokens."""
+    wide = rows[rows["kind"] == "batches"].pivot_table("averaged", "seed", ["unit", "batch", "steps"])
+    made: list[dict[str, Any]] = []
+    for (first, second), (change, (less, more)) in itertools.product(PAIRS[:2], SEPARATED.items()):
+        before, after = ((wide[first][cell] - wide[second][cell]).to_numpy() for cell in (less, more))
+        row = {"pair": f"{first} - {second}", "change": change, "p": float(stats.ttest_rel(before, after).pvalue)}
+        for name, values in (("before", before), ("after", after), ("fall", before - after)):
+            row |= interval_columns(name, t_interval(values))
+        made.append(row)
+    table: Table = pd.DataFrame(made)
+    return table.assign(p_holm=holm(table["p"].to_numpy()))
+
+
 @STUDY.claims
 def claims(tables: Tables) -> Iterator[Claim]:
     trends = tables["trends"].rename(columns={"low": "value_low", "high": "value_high"})
@@ -381,6 +400,9 @@ def later_claims(tables: Mapping[str, Table]) -> Iterator[Claim]:
         yield Claim.of(title, covering(rows, "measured"), unit="bits", support=support, note=BOTH)
     for pair, rows in tables["text"].groupby("pair", sort=False):
         yield Claim.of(f"{pair} on Python sources", covering(rows, "difference"), unit="bits", note=BOTH)
+    for (pair, change), rows in tables["separated"].groupby(["pair", "change"], sort=False):
+        support = {name: covering(rows, name) for name in ("before", "after")} | {"p by Holm": rows["p_holm"].max()}
+        yield Claim.of(f"{pair}, fall with {change}", covering(rows, "fall"), unit="bits", support=support, note=BOTH)
     for score, rows in tables["ranks"].groupby("score", sort=False):
         support = {"units": int(rows["units"].min()), "over seeds": covering(rows, "seeds"), "p": rows["p"].max()}
         title = f"rank correlation of the units' losses with {score}"
