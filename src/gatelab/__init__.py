@@ -63,18 +63,8 @@ if TYPE_CHECKING:
     from gatelab.feedforward import FeedForward, Unit, check_unit, unit, units
     from gatelab.linearization import linearize, plan_encrypted
     from gatelab.saved import load
-    from gatelab.scaling_laws import (
-        Law,
-        Scaling,
-        corrected_slope,
-        fit_law,
-        ladder_power,
-        limit,
-        local_slopes,
-        scaling,
-        slope,
-        spline_baseline,
-    )
+    from gatelab.scaling_laws import Law, Scaling, fit_law, ladder_power, scaling
+    from gatelab.scaling_laws.slopes import corrected_slope, limit, local_slopes, slope, spline_baseline
     from gatelab.scorecard import compare
     from gatelab.solve import Construction, Fit, Status, construct, fit, fit_many
     from gatelab.train import Ladder, ladder
@@ -145,18 +135,8 @@ import_on_use(
         "estimators": ("GatedClassifier", "GatedRegressor"),
         "linearization": ("linearize", "plan_encrypted"),
         "data": ("Problem", "problem", "problems"),
-        "scaling_laws": (
-            "Law",
-            "Scaling",
-            "corrected_slope",
-            "fit_law",
-            "ladder_power",
-            "limit",
-            "local_slopes",
-            "scaling",
-            "slope",
-            "spline_baseline",
-        ),
+        "scaling_laws": ("Law", "Scaling", "fit_law", "ladder_power", "scaling"),
+        "scaling_laws.slopes": ("corrected_slope", "limit", "local_slopes", "slope", "spline_baseline"),
         "saved": ("load",),
         "scorecard": ("compare",),
         "solve": ("Construction", "Fit", "Status", "construct", "fit", "fit_many"),

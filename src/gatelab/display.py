@@ -166,7 +166,7 @@ def reporting(progress: ProgressLike, what: str, stored: int = 0) -> Iterator[Li
             with _cell(what, stored) as report:
                 yield report
         elif progress:
-            yield Report(what, stored, write=_to_stderr)
+            yield Report(what, stored, write=lambda line: print(f"gatelab: {line}", file=sys.stderr, flush=True))
         else:
             yield None
     finally:
@@ -192,10 +192,6 @@ def in_notebook() -> bool:
 
 
 _depth, _lock = 0, threading.Lock()
-
-
-def _to_stderr(line: str) -> None:
-    print(f"gatelab: {line}", file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -70,13 +70,11 @@ def windows(text: Any, tokenizer: Any = None, length: int = 256, *, most: int | 
         numbers = given_numbers(text)
         if not len(numbers):
             raise GatelabError(f"the text has the shape {tuple(numbers.shape)}; give one window or more")
-    if numbers.is_floating_point():
-        return numbers[:most]
-    if numbers.ndim == 2:
-        if numbers.shape[1] != length:
-            raise GatelabError(
-                f"the windows have {numbers.shape[1]} tokens, length is {length}; give length={numbers.shape[1]}"
-            )
+    if numbers.ndim == 2 and numbers.shape[1] != length:
+        raise GatelabError(
+            f"the windows have {numbers.shape[1]} tokens, length is {length}; give length={numbers.shape[1]}"
+        )
+    if numbers.ndim > 1:
         return numbers[:most]
     if len(numbers) < length:
         raise GatelabError(

@@ -280,8 +280,7 @@ class TableOptions:
             raise GatelabError(
                 f"--points, --sampling and --noise are for formulas; leave them out with --data {self.data}"
             )
-        target, inputs = reading.column_names(self.target), reading.column_names(self.inputs)
-        columns = {"target": target, "inputs": inputs}
+        columns = {"target": reading.column_names(self.target), "inputs": reading.column_names(self.inputs)}
         with reading.shown_warnings():
             return Problem.from_file(self.data, **columns, standardize=bool(self.standardize), **settings)
 

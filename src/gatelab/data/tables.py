@@ -72,6 +72,8 @@ class Columns:
     def parts(self, wanted: Sequence[int], tabular: bool = False) -> Iterator[tuple[Any, float]]:
         """Some columns, part by part of the rows, as numbers or as they are, and the fraction of the rows so far."""
         rows: Any = self.frame.iloc[:, list(wanted)] if tabular else self.take(wanted)
+        if not len(rows):
+            raise GatelabError("the file has no rows; give one row per example")
         for start in range(0, len(rows), PART):
             yield rows[start : start + PART], min(1.0, (start + PART) / len(rows))
 

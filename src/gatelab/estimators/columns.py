@@ -44,29 +44,17 @@ class LevelSlopes:
 
 @dataclass(frozen=True)
 class TableColumn(Compact):
-    """The encoding of one column of the table.
+    """The encoding of one column of the table."""
 
-    Attributes:
-        name: the name, or the number if there are no names.
-        kind: "number", "levels" or "means".
-        median: for a number: the imputed value.
-        marked: for a number: whether an indicator column marks missing values.
-        levels: for a category, or for a number that is a name: the levels, as text.
-        means: for many levels: the mean targets of each level, and finally those of all rows.
-        slopes: for many levels: the slopes in numbers where they differ.
-        form: for a number: how values are read, one of `NUMBERS`, `DURATIONS` and formats of dates.
-        single: for a category: the number of levels that are left out because they have one row each.
-    """
-
-    name: str
+    name: str  # or the number if there are no names
     kind: Literal["number", "levels", "means"]
-    median: float = 0.0
-    marked: bool = False
-    levels: tuple[str, ...] = ()
-    means: tuple[tuple[float, ...], ...] = ()
-    slopes: tuple[LevelSlopes, ...] = ()
-    form: str = NUMBERS
-    single: int = 0
+    median: float = 0.0  # for a number: the imputed value
+    marked: bool = False  # for a number: whether an indicator column marks missing values
+    levels: tuple[str, ...] = ()  # for a category, or for a number that is a name: the levels, as text
+    means: tuple[tuple[float, ...], ...] = ()  # for many levels: the mean targets of each, and last those of all rows
+    slopes: tuple[LevelSlopes, ...] = ()  # for many levels: the slopes in numbers where they differ
+    form: str = NUMBERS  # for a number: how values are read, one of `NUMBERS`, `DURATIONS` and formats of dates
+    single: int = 0  # for a category: the number of levels that are left out because they have one row each
 
     @property
     def averaged(self) -> bool:

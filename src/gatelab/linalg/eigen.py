@@ -28,7 +28,6 @@ from gatelab.errors import check_seed
 from gatelab.interrupts import apart
 
 Apply = Callable[[Tensor], Tensor]
-_EPS = 2.0**-52
 _EVERY = 5
 _SYMV, _TRSV = get_blas_funcs(("symv", "trsv"), dtype="float64")
 _U = 2.0**-53
@@ -89,7 +88,7 @@ def krylov(apply: Apply, start: Tensor, steps: int, settled: Callable[[Array, Ar
             w = w - basis[:k].T @ (basis[:k] @ w)
         beta[k - 1] = float(w.norm())
         scale = max(scale, abs(alpha[k - 1]) + beta[k - 1])
-        closed = bool(beta[k - 1] <= 4 * _EPS * np.sqrt(n) * scale)
+        closed = bool(beta[k - 1] <= 8 * _U * np.sqrt(n) * scale)
         enough = settled is not None and k % _EVERY == 0 and settled(alpha[:k], beta[:k])
         if closed or enough or k == steps:
             break

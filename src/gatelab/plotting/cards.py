@@ -82,7 +82,6 @@ def _ticks(axes: Any, names: Sequence[str]) -> None:
     if low < high or names:
         axes.set_xlim(places[0] - margin, places[-1] + margin)
     axes.margins(y=0.05)
-    axes.minorticks_off()
     # One line per word, since names are side by side.
     lines = [name.replace(", ", "\n").replace(" ", "\n") for name in names]
     axes.set_xticks(places, lines or [short(place) for place in places])

@@ -274,17 +274,9 @@ def ladder_figure(
     title: str,
     ax: Any = None,
 ) -> Figure:
-    """Losses of a ladder against parameters, with their law.
+    """Losses of a ladder against parameters, and the law of the loss of a unit as a function of size.
 
-    Args:
-        means: The sizes of each unit, and its losses there in three rows: values with their low and high ends.
-        law: The loss of a unit as a function of size.
-        loss_label: The label of the y axis.
-        title: The title of the figure.
-        ax: Axes to draw into.
-
-    Returns:
-        The figure that holds the panel.
+    `means` has the sizes of each unit and its losses there in three rows: values with their low and high ends.
     """
     appearance = looks(list(means))
     sizes = np.concatenate([own for own, _ in means.values()])

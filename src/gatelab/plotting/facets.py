@@ -27,68 +27,38 @@ DASHES: dict[str, Any] = {"solid": "-", "dashed": "--", "dotted": ":", "none": "
 
 @dataclass(frozen=True)
 class Overlay:
-    """A further column that is drawn for every series, such as theoretical values.
+    """A further column that is drawn for every series, such as theoretical values."""
 
-    Attributes:
-        y: The column.
-        label: Its entry in the legend.
-        dash: "solid", "dashed", "dotted", or "none" for points.
-        hue: Whether it has the colors of the series, or is gray.
-    """
-
-    y: str
-    label: str
-    dash: str = "dashed"
-    hue: bool = True
+    y: str  # the column
+    label: str  # its entry in the legend
+    dash: str = "dashed"  # "solid", "dashed", "dotted", or "none" for points
+    hue: bool = True  # whether it has the colors of the series or is gray
 
 
 @dataclass(frozen=True)
 class Facets(Compact):
-    """A specification of a figure of a table.
+    """A specification of a figure of a table."""
 
-    Attributes:
-        x: The column of the x axis; text gives a categorical axis.
-        y: The column of the y axis.
-        hue: The column with the series; empty for one series.
-        row: The column with one row of panels per value.
-        col: The column with one column of panels per value.
-        wrap: The number of panels of `col` per row, without `row`; 0 for all.
-        table: The name of the table; empty for the first one of the study.
-        where: A filter: columns with the values to draw.
-        xlog: Whether the x axis is logarithmic.
-        ylog: Whether the y axis is logarithmic.
-        xlabel: The name of the x axis; the column's by default.
-        ylabel: The name of the y axis; the column's by default.
-        title: The title of the whole figure.
-        lines: Further columns that are drawn for every series.
-        marks: A boolean column and its entry in the legend: points with true values have a ring.
-        levels: Horizontal lines by their entries in the legend.
-        paper: A column with the paper's own values, drawn as crosses.
-        names: Names of values in titles and legends.
-        points: Whether series are points without lines.
-        smooth: Whether series are lines without points.
-    """
-
-    x: str
-    y: str
-    hue: str = ""
-    row: str = ""
-    col: str = ""
-    wrap: int = 0
-    table: str = ""
-    where: Mapping[str, Any] = field(default_factory=dict)
-    xlog: bool = False
-    ylog: bool = False
-    xlabel: str = ""
-    ylabel: str = ""
-    title: str = ""
-    lines: tuple[Overlay, ...] = ()
-    marks: tuple[str, str] | None = None
-    levels: Mapping[str, float] = field(default_factory=dict)
-    paper: str = ""
-    names: Mapping[Any, str] = field(default_factory=dict)
-    points: bool = False
-    smooth: bool = False
+    x: str  # the column of the x axis; text gives a categorical axis
+    y: str  # the column of the y axis
+    hue: str = ""  # the column with the series; empty for one series
+    row: str = ""  # the column with one row of panels per value
+    col: str = ""  # the column with one column of panels per value
+    wrap: int = 0  # the number of panels of `col` per row, without `row`; 0 for all
+    table: str = ""  # the name of the table; empty for the first one of the study
+    where: Mapping[str, Any] = field(default_factory=dict)  # a filter: columns with the values to draw
+    xlog: bool = False  # whether the x axis is logarithmic
+    ylog: bool = False  # whether the y axis is logarithmic
+    xlabel: str = ""  # the name of the x axis; the column's by default
+    ylabel: str = ""  # the name of the y axis; the column's by default
+    title: str = ""  # the title of the whole figure
+    lines: tuple[Overlay, ...] = ()  # further columns that are drawn for every series
+    marks: tuple[str, str] | None = None  # a boolean column, whose true points have a ring, and its entry in the legend
+    levels: Mapping[str, float] = field(default_factory=dict)  # horizontal lines by their entries in the legend
+    paper: str = ""  # a column with the paper's own values, drawn as crosses
+    names: Mapping[Any, str] = field(default_factory=dict)  # names of values in titles and legends
+    points: bool = False  # whether series are points without lines
+    smooth: bool = False  # whether series are lines without points
 
     def name(self, value: Any) -> str:
         return self.names.get(value, str(value))

@@ -172,11 +172,10 @@ def fitted(cells: TokenCells, form: str, means: Array, roots: Array, starts: Arr
 def first_fit(cells: TokenCells, form: str, means: Array, roots: Array) -> tuple[Array, float]:
     """The law of one row of means, from the best starts of a grid of exponents."""
     starts = []
-    for a in EXPONENTS:
-        for b in EXPONENTS:
-            design = np.stack([np.ones_like(cells.x), np.exp(-a * cells.x), np.exp(-b * cells.y)], axis=1)
-            (E, A, B), misfit = nnls(design * roots[:, None], means * roots)
-            starts.append((misfit, E, math.log(max(A, 1e-3)), math.log(a), math.log(max(B, 1e-3)), math.log(b)))
+    for a, b in itertools.product(EXPONENTS, repeat=2):
+        design = np.stack([np.ones_like(cells.x), np.exp(-a * cells.x), np.exp(-b * cells.y)], axis=1)
+        (E, A, B), misfit = nnls(design * roots[:, None], means * roots)
+        starts.append((misfit, E, math.log(max(A, 1e-3)), math.log(a), math.log(max(B, 1e-3)), math.log(b)))
     best = np.array(sorted(starts)[:6])[:, 1:]
     theta = expanded(best, len(cells.units), "", form)
     theta, misfits = fitted(cells, form, np.tile(means, (6, 1)), np.tile(roots, (6, 1)), theta)

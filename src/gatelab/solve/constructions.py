@@ -72,9 +72,8 @@ def construct(
     """
     chosen = as_unit(unit)
     swiglu = chosen == as_unit("swiglu")
-    if not swiglu and (not isinstance(chosen, Unit) or chosen.gate_power != 1 or chosen.factors not in (0, 1, 2)):
+    if not isinstance(chosen, Unit) or (not swiglu and (chosen.gate_power != 1 or chosen.factors not in (0, 1, 2))):
         raise GatelabError(f"there are constructions for mlp, glu, gqu and swiglu, not for {chosen.name!r}")
-    assert isinstance(chosen, Unit)
     least, width, order = max(chosen.factors, 1), check_width(width), chosen.factors + 2
     if width < least:
         raise GatelabError(f"width is {width}; the {chosen.name} construction needs at least {least}")

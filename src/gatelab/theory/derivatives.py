@@ -296,14 +296,9 @@ def _local_deviation(x: Array, y: Array) -> float:
         gaps = y - (np.bincount(group, y) / count)[group]
         return float(np.sqrt(gaps @ gaps / (len(x) - len(first))))
     x, y = x[first], y[first]
-    places = range(5)
-    near = np.stack([x[i : len(x) - 4 + i] for i in places])
-    weights = [
-        np.prod([(near[2] - near[k]) / (near[j] - near[k]) for k in places if k not in (j, 2)], axis=0)
-        for j in places
-        if j != 2
-    ]
-    neighbors = [y[i : len(y) - 4 + i] for i in places if i != 2]
+    near, around = [x[i : len(x) - 4 + i] for i in range(5)], (0, 1, 3, 4)
+    weights = [np.prod([(near[2] - near[k]) / (near[j] - near[k]) for k in around if k != j], axis=0) for j in around]
+    neighbors = [y[i : len(y) - 4 + i] for i in around]
     gaps = y[2:-2] - sum(w * values for w, values in zip(weights, neighbors, strict=True))
     return float(np.median(np.abs(gaps) / np.sqrt(1 + sum(w**2 for w in weights)))) / _MEDIAN
 

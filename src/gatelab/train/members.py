@@ -19,7 +19,7 @@ from torch.func import functional_call, stack_module_state, vmap
 from gatelab.arrays import Tokens, fingerprint
 from gatelab.data.batches import stream
 from gatelab.data.images import ImageData, image_data
-from gatelab.data.text import TextData, text_data
+from gatelab.data.text import TextData, text_data, windows
 from gatelab.errors import GatelabError
 from gatelab.memory import check_memory
 from gatelab.models import GPT2, Decoder, Mixer, ViT
@@ -122,17 +122,15 @@ def measured_images(data: ImageData, most: int) -> dict[str, tuple[Tensor, Tenso
 
 def measured_windows(data: TextData, part: str, context: int, most: int) -> tuple[Tensor, Tensor]:
     """Windows that do not overlap, spread over the whole part; the same number for both parts."""
-    tokens = data.train if part == "train" else data.test
-    counts = [(len(t) - 1) // context for t in (data.train, data.test)]
-    if min(counts) < 1:
+    parts = {"train": data.train, "test": data.test}
+    counts = {name: (len(tokens) - 1) // context for name, tokens in parts.items()}
+    if min(counts.values()) < 1:
         raise GatelabError(
             f"{data.name} has {len(data.train)} training and {len(data.test)} test tokens, too few for a window of"
             f" {context} and the token after it; give a longer text or options context=..."
         )
-    here = (len(tokens) - 1) // context
-    chosen = np.linspace(0, here - 1, min(most, *counts)).round().astype(np.int64) * context
-    wide = torch.from_numpy(tokens[chosen[:, None] + np.arange(context + 1)].astype(np.int64))
-    return wide[:, :-1], wide[:, 1:]
+    chosen = np.linspace(0, counts[part] - 1, min(most, *counts.values())).round().astype(np.int64) * context
+    return windows(parts[part], torch.from_numpy(chosen), context)
 
 
 def build(recipe: Recipe, data: Data) -> nn.Module:

@@ -116,11 +116,10 @@ def orthogonalized(matrices: Tensor) -> Tensor:
 
 def clip_members(params: Iterable[Tensor], most: float) -> None:
     """Clip the gradient norm of each member to `most`, independently of the others."""
-    stacks = [p for p in params if p.grad is not None]
-    for member in range(len(stacks[0])):
+    stacks = [(p.detach(), p.grad) for p in params if p.grad is not None]
+    for member in range(len(stacks[0][0])):
         # One call per member needs a few kernels for all its matrices.
-        views = [p.detach()[member] for p in stacks]
-        for view, p in zip(views, stacks, strict=True):
-            assert p.grad is not None
-            view.grad = p.grad[member]
+        views = [p[member] for p, _ in stacks]
+        for view, (_, gradients) in zip(views, stacks, strict=True):
+            view.grad = gradients[member]
         torch.nn.utils.clip_grad_norm_(views, most)

@@ -79,12 +79,11 @@ def solve(
 ) -> Solution:
     """The best network of a race from poles of the target and random ones."""
     chosen, width, most = as_unit(unit), check_width(width), check_steps(steps)
-    if not applies(chosen, problem):
+    if not isinstance(chosen, Unit) or not applies(chosen, problem):
         raise GatelabError(
             f"the solver poles fits smooth gates with at most one factor to one input and one output, and was given "
             f"{chosen.name} and {problem.d_in} inputs; leave solver out, or give varpro"
         )
-    assert isinstance(chosen, Unit)
     rows = tensors(problem)
     random, first = np.random.default_rng(check_seed(seed)), None
     if start is not None:
@@ -285,9 +284,8 @@ class PoleBatch:
 
     def amplitude(self, member: int) -> float:
         """The sum of the neurons' largest values, of which the network is what their cancellation leaves."""
-        z = self.nodes.t[:, None] * self.theta[member, :, 0] + self.theta[member, :, 1]
-        gate, n = np.abs(self.unit.gate(torch.from_numpy(z)).numpy()).max(axis=0), z.shape[1]
-        c = np.abs(self.here.coefficients[member])
+        gate = np.abs(self.unit.gate(self.arguments(self.theta[[member]])[0]).numpy()).max(axis=0)
+        n, c = len(gate), np.abs(self.here.coefficients[member])
         return float(c[-1] + sum(c[k * n : (k + 1) * n] @ gate for k in range(len(self.powers))))
 
     def network(self, member: int) -> Network:
