@@ -12,8 +12,10 @@ from scipy import stats
 from gatelab.studies.ladder import gain as study
 
 STEPS = [0, 10, 20, 40, 80]
-KEYS = ["pair", "optimizer", "unit", "variant", "series", "loss", "parameters", "score"]
-EMPTY = dict.fromkeys(("early", "shares", "repeated", "predicted", "text", "ranks"), pd.DataFrame(columns=KEYS))
+KEYS = ["pair", "optimizer", "unit", "variant", "series", "loss", "parameters", "score", "change"]
+EMPTY = dict.fromkeys(
+    ("early", "shares", "repeated", "predicted", "text", "ranks", "separated"), pd.DataFrame(columns=KEYS)
+)
 
 
 def early_rows(apart: dict[str, list[float]], deviation: float = 0.002) -> pd.DataFrame:
