@@ -225,7 +225,7 @@ def facts(modules: tuple[Module, ...]) -> tuple[Fact, ...]:
         Fact("private functions in a thousand lines", 1000 * private / lines, 15),
         Fact("public functions without arguments and returns", len(bare), 0, bare),
         Fact("files", len(modules), 230, most=265),
-        Fact("lines", lines, 38_000, most=49_285),
+        Fact("lines", lines, 38_000, most=49_284),
     )
 
 

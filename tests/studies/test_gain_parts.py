@@ -113,6 +113,7 @@ def test_more_tokens_and_more_updates_are_compared_seed_by_seed() -> None:
         row = made.loc[("relu2 - swiglu", change)]
         assert list(row[["before", "after"]]) == pytest.approx(gains[i : i + 2].mean(1))
         assert row["fall"] == pytest.approx((gains[i] - gains[i + 1]).mean())
+        assert row["positive"] == (gains[i] > gains[i + 1]).sum()
         assert row["p"] == pytest.approx(p[i])
     assert made["p_holm"].min() == pytest.approx(4 * made["p"].min())
     assert made.loc["gelu - geglu", "p_holm"].min() > 0.05

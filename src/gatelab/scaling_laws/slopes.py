@@ -81,15 +81,15 @@ def slope(sizes: np.ndarray, errors: np.ndarray, *, aggregate: Aggregate = "best
     different = len(np.unique(log_n))
     if different < 2:
         raise GatelabError(f"a slope needs two sizes, and {different} are left after exclusions; give more")
-    return _line(log_n, log_e, level, known=different >= LEAST_SIZES)
+    return line(log_n, log_e, level, known=different >= LEAST_SIZES)
 
 
-def _line(x: np.ndarray, log_e: np.ndarray, level: float, *, known: bool = True) -> Slope:
-    """The least-squares line through log errors, with the interval of its slope if enough sizes make it `known`."""
-    value, intercept = np.polyfit(x, log_e, 1)
+def line(x: np.ndarray, y: np.ndarray, level: float = LEVEL, *, known: bool = True) -> Slope:
+    """The least-squares line through y, with the t-interval of its slope if enough sizes make it `known`."""
+    value, intercept = np.polyfit(x, y, 1)
     reach, points = np.nan, len(x)
     if known:
-        left = log_e - intercept - value * x
+        left = y - intercept - value * x
         error = np.sqrt(left @ left / (points - 2)) / np.linalg.norm(x - x.mean())
         reach = t_reach(level, points - 2) * float(error)
     value = float(value)
@@ -144,7 +144,7 @@ def decay(sizes: np.ndarray, errors: np.ndarray) -> Decay:
     if count <= LEAST_SIZES:
         raise GatelabError(f"a form needs {LEAST_SIZES + 1} sizes, and {count} are left after exclusions; give more")
     axes = {"power": log_n, "exponential": np.exp(log_n), "root-exponential": np.exp(log_n / 2)}
-    lines = {name: _line(-x, log_e, LEVEL) for name, x in axes.items()}
+    lines = {name: line(-x, log_e, LEVEL) for name, x in axes.items()}
     bases = [np.linalg.qr(np.stack((np.ones_like(x), x), axis=1))[0] for x in axes.values()]
     draws = np.random.default_rng(0).standard_normal((999, len(log_e)))
 

@@ -22,6 +22,7 @@ from gatelab.models import DECODER_SIZES
 from gatelab.plotting.facets import Facets
 from gatelab.scaling_laws.ladder_comparisons import rank_agreement
 from gatelab.scaling_laws.ladder_losses import SIGNIFICANT
+from gatelab.scaling_laws.slopes import line
 from gatelab.scaling_laws.token_laws import NESTED, fit_token_laws, token_differences
 from gatelab.statistics import LEVEL, Interval, bootstrap, holm, resampled, t_interval, t_reach
 from gatelab.studies.claims import Claim
@@ -333,7 +334,7 @@ def separated_table(rows: Table) -> Table:
         row = {"pair": f"{first} - {second}", "change": change, "p": float(stats.ttest_rel(before, after).pvalue)}
         for name, values in (("before", before), ("after", after), ("fall", before - after)):
             row |= interval_columns(name, t_interval(values))
-        made.append(row)
+        made.append(row | {"positive": int((before > after).sum())})
     table: Table = pd.DataFrame(made)
     return table.assign(p_holm=holm(table["p"].to_numpy()))
 
@@ -357,11 +358,8 @@ def claims(tables: Tables) -> Iterator[Claim]:
         last = own.pivot(index="size", columns="tokens", values="difference").T.diff().iloc[-1]
         yield Claim.of(f"{pair}, change over the last doubling of tokens", t_interval(last), unit="bits", note=LATER)
     own = apart.query("pair == @SHOWN[0] and tokens == tokens.max() and (size in @primary or size in @PREDICTED)")
-    line: Any = stats.linregress(np.log2(own["parameters"]), own["difference"])
-    reach = t_reach(LEVEL, len(own) - 2) * line.stderr
-    change = Interval(line.slope, line.slope - reach, line.slope + reach)
     title = f"{SHOWN[0]} at 90 million tokens, change {PARAMETERS} up to {own['parameters'].max() / 1e6:.0f}M"
-    yield Claim.of(title, change, unit="bits", note=LATER)
+    yield Claim.of(title, line(np.log2(own["parameters"]), own["difference"]), unit="bits", note=LATER)
     tests = tables["tests"].fillna({"smaller": "", "larger": ""})  # an empty name is NaN in a table from a file
     for smaller, larger in NESTED:
         own = tests.query("smaller == @smaller and larger == @larger")
@@ -402,6 +400,7 @@ def later_claims(tables: Mapping[str, Table]) -> Iterator[Claim]:
         yield Claim.of(f"{pair} on Python sources", covering(rows, "difference"), unit="bits", note=BOTH)
     for (pair, change), rows in tables["separated"].groupby(["pair", "change"], sort=False):
         support = {name: covering(rows, name) for name in ("before", "after")} | {"p by Holm": rows["p_holm"].max()}
+        support["seeds with a fall"] = int(rows["positive"].min())
         yield Claim.of(f"{pair}, fall with {change}", covering(rows, "fall"), unit="bits", support=support, note=BOTH)
     for score, rows in tables["ranks"].groupby("score", sort=False):
         support = {"units": int(rows["units"].min()), "over seeds": covering(rows, "seeds"), "p": rows["p"].max()}
